@@ -1,0 +1,382 @@
+"""The specification of a prompt distribution, and the prompts drawn from it."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, cast
+
+from readout.errors import PromptError
+from readout.prompts.draws import Draws
+from readout.prompts.labels import HALVES, OWN, POOLS, assign_labels, half, label_pool
+from readout.prompts.prompt import Demonstration, Prompt, parse_template
+from readout.prompts.tasks import Task, build_task, check_task, load_task
+
+Half = Literal["all", "a", "b"]
+Shots = int | tuple[int, ...] | tuple[tuple[int, ...], ...]
+
+_CHOICES: Final = {
+    "class_half": HALVES,
+    "text_half": HALVES,
+    "label_half": HALVES,
+    "labels": (*POOLS, *OWN),
+    "order": ("shuffled", "grouped", "alternating"),
+    "label_pieces": ("refuse", "first"),
+}
+_AT_LEAST: Final = {"classes": 2, "queries": 1, "size": 1, "seed": 0, "max_words": 0}
+
+
+@dataclass(frozen=True)
+class PromptDistribution:
+    """A distribution of prompts: the same specification and seed give the same prompts on any machine.
+
+    A context draws its classes, their labels, the demonstrations and their order; `queries` prompts share it and
+    differ in their query. Context c depends on the seed and on c alone, so a larger `size` extends a smaller one.
+    A context never repeats a text.
+
+    Parameters
+    ----------
+    task
+        "words" (bundled word concepts); the name of a StaICC set (agnews, sst2, sst5, trec, mr, subj, emotion,
+        financial, hate, hate18); a path to a .jsonl, .csv or .parquet file; or hf:NAME-OR-FOLDER[:SPLIT].
+    classes
+        Classes in each context.
+    class_pool
+        Classes to draw from; () for all.
+    class_half
+        "a" and "b" are disjoint halves of the task's classes, whatever the seed.
+    text_half
+        "a" and "b" are disjoint halves of each class's texts, whatever the seed.
+    shots
+        Demonstrations of each class: one number for all classes; one number for each, given to the context's classes
+        at random; or a mixture of such lists, of which each context draws one. Lists of a mixture may be shorter
+        than `classes`: such a context has fewer classes.
+    labels
+        The pool that labels are drawn from ("words", "letters", "names", "nonsense"), "own" for the classes' own
+        names, "swapped" for these names with no class keeping its own.
+    label_half
+        "a" and "b" are disjoint halves of the pool.
+    order
+        Demonstrations "shuffled", "grouped" by class, or "alternating" between the classes.
+    template
+        Holds `{text}` and `{label}`; "" for the task's own.
+    queries
+        Prompts that share one context.
+    size
+        Number of contexts; there are size * queries prompts.
+    seed
+        Any non-negative integer.
+    label_pieces
+        "refuse" labels of several tokens, or take their "first".
+    max_words
+        Texts are cut to this many words; 0 for never.
+    text_column, label_column
+        Columns of a file or data set.
+    data_split
+        Split of a data set where the task names none; "" for "train".
+
+    Raises
+    ------
+    PromptError
+        When a field is out of range, saying what was expected.
+    """
+
+    task: str = "words"
+    classes: int = 2
+    class_pool: tuple[str, ...] = ()
+    class_half: Half = "all"
+    text_half: Half = "all"
+    shots: Shots = 4
+    labels: Literal["words", "letters", "names", "nonsense", "own", "swapped"] = "words"
+    label_half: Half = "all"
+    order: Literal["shuffled", "grouped", "alternating"] = "shuffled"
+    template: str = ""
+    queries: int = 4
+    size: int = 64
+    seed: int = 0
+    label_pieces: Literal["refuse", "first"] = "refuse"
+    max_words: int = 0
+    text_column: str = "text"
+    label_column: str = "label"
+    data_split: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("task", "template", "text_column", "label_column", "data_split"):
+            _check(isinstance(getattr(self, name), str), name, "a text", getattr(self, name))
+        for name, least in _AT_LEAST.items():
+            value = getattr(self, name)
+            _check(_is_int(value) and value >= least, name, f"a whole number, at least {least}", value)
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            _check(isinstance(value, str) and value in choices, name, f"one of {', '.join(choices)}", value)
+        pool = self.class_pool
+        named = (
+            isinstance(pool, Sequence) and not isinstance(pool, str) and all(isinstance(n, str) for n in pool)
+        )
+        _check(named, "class_pool", "a list of class names", pool)
+        object.__setattr__(self, "class_pool", tuple(pool))
+        object.__setattr__(self, "shots", _frozen_shots(self.shots, self.classes))
+        if self.labels in OWN and self.label_half != "all":
+            raise PromptError(f"label_half is for label pools; with labels={self.labels!r} leave it at 'all'")
+        if self.labels in POOLS and len(label_pool(self.labels, self.label_half)) < self.classes:
+            raise PromptError(
+                f"{self.classes} classes need {self.classes} labels, and the pool {self.labels!r} "
+                f"(half {self.label_half!r}) has {len(label_pool(self.labels, self.label_half))}"
+            )
+        if self.template:
+            parse_template(self.template)
+        check_task(self.task)
+
+    def count_lists(self) -> tuple[tuple[int, ...], ...]:
+        """The lists of counts per class that a context draws from, each equally likely."""
+        shots = self.shots
+        if isinstance(shots, int):
+            return ((shots,) * self.classes,)
+        if shots and isinstance(shots[0], tuple):
+            return cast(tuple[tuple[int, ...], ...], shots)
+        return (cast(tuple[int, ...], shots),)
+
+    def load(self) -> Task:
+        """Load the task with this distribution's classes, halves and cut texts.
+
+        Raises
+        ------
+        PromptError
+            When the task has too few classes, or a class too few texts.
+        """
+        task = load_task(self)
+        names = self._class_names(task)
+        texts = self._texts(task, names)
+        need = max(map(max, self.count_lists())) + self.queries
+        for name, members in texts.items():
+            if len(members) < need:
+                raise PromptError(
+                    f"the class {name!r} has {len(members)} different texts and a context may need {need} "
+                    f"(demonstrations and {self.queries} queries); ask for fewer shots or queries, or leave the "
+                    "class out with class_pool"
+                )
+        return dataclasses.replace(task, texts=texts)
+
+    def prompts(self) -> list[Prompt]:
+        """Draw the prompts, ordered by context.
+
+        Returns
+        -------
+        list of Prompt
+            size * queries prompts.
+
+        Raises
+        ------
+        PromptError
+            When the task cannot be loaded, or holds too little for the specification.
+        """
+        task = self.load()
+        template = self.template or task.default_template
+        return [prompt for context in range(self.size) for prompt in self._context(context, task, template)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The specification as plain data."""
+        return dataclasses.asdict(self)
+
+    def to_json(self) -> str:
+        """The specification as JSON."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+
+    @classmethod
+    def from_dict(cls, fields: object) -> "PromptDistribution":
+        """Rebuild a specification from plain data; fields that are left out keep their defaults.
+
+        Raises
+        ------
+        PromptError
+            When a field is unknown or out of range.
+        """
+        if not isinstance(fields, dict):
+            raise PromptError(f"a prompt distribution is a JSON object, got {type(fields).__name__}")
+        known = [field.name for field in dataclasses.fields(cls)]
+        unknown = [str(name) for name in fields if name not in known]
+        if unknown:
+            raise PromptError(
+                f"unknown fields {', '.join(unknown)}; a prompt distribution knows {', '.join(known)}"
+            )
+        return cls(**fields)
+
+    @classmethod
+    def from_json(cls, text: str) -> "PromptDistribution":
+        """Rebuild a specification from JSON.
+
+        Raises
+        ------
+        PromptError
+            When the text is not JSON, or a field is unknown or out of range.
+        """
+        try:
+            fields = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise PromptError(
+                f"the prompt distribution is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+            ) from error
+        return cls.from_dict(fields)
+
+    def digest(self) -> str:
+        """SHA-256 of the specification and of the task's texts, as 64 hexadecimal digits.
+
+        A file counts by its name and content, not by its folder.
+        """
+        task = load_task(self)
+        fields = self.to_dict() | {"task": task.name, "content": task.digest}
+        canonical = json.dumps(fields, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def summary(self) -> str:
+        """One screen of text: what the prompts are made of."""
+        lists = self.count_lists()
+        shots = (
+            str(self.shots)
+            if isinstance(self.shots, int)
+            else " or ".join("-".join(map(str, c)) for c in lists)
+        )
+        halves = [
+            f"{what} half {which}"
+            for what, which in (
+                ("class", self.class_half),
+                ("text", self.text_half),
+                ("label", self.label_half),
+            )
+            if which != "all"
+        ]
+        lines = [
+            f"task        {self.task}"
+            + (f" (classes {', '.join(self.class_pool)})" if self.class_pool else ""),
+            f"prompts     {self.size} contexts x {self.queries} queries, seed {self.seed}",
+            f"classes     {self.classes} in each context",
+            f"shots       {shots} for each class, {self.order}",
+            f"labels      {self.labels}"
+            + (", first piece where they split" if self.label_pieces == "first" else ""),
+            f"template    {self.template!r}" if self.template else "template    the task's own",
+        ]
+        if halves:
+            lines.append(f"halves      {', '.join(halves)}")
+        if self.max_words:
+            lines.append(f"texts       cut to {self.max_words} words")
+        return "\n".join(lines)
+
+    def _class_names(self, task: Task) -> tuple[str, ...]:
+        if len(task.class_names) < 2:
+            raise PromptError(
+                f"the task {task.name!r} has only one class ({', '.join(task.class_names) or 'none'}); "
+                "at least two are needed"
+            )
+        unknown = [name for name in self.class_pool if name not in task.class_names]
+        if unknown:
+            raise PromptError(
+                f"the task {task.name!r} has no class {', '.join(map(repr, unknown))}; "
+                f"it has {_listed(task.class_names)}"
+            )
+        names = half(task.class_names, self.class_half)
+        if self.class_pool:
+            names = tuple(name for name in names if name in self.class_pool)
+        if len(names) < self.classes:
+            raise PromptError(
+                f"{self.classes} classes were asked for, and the task {task.name!r} offers {len(names)} "
+                f"({_listed(names)}); ask for fewer, or widen class_pool or class_half"
+            )
+        return names
+
+    def _texts(self, task: Task, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+        texts = {name: text_half(task.texts[name], self.text_half) for name in names}
+        if not self.max_words:
+            return texts
+        pairs = [
+            (" ".join(text.split(" ")[: self.max_words]), name)
+            for name, members in texts.items()
+            for text in members
+        ]
+        # cutting can make texts equal, within a class or between two
+        return dict.fromkeys(names, ()) | build_task(task.name, pairs, names, task.default_template).texts
+
+    def _context(self, context: int, task: Task, template: str) -> list[Prompt]:
+        draws = Draws(self.seed, context)
+        counts = draws.shuffled(draws.choice(self.count_lists()))
+        classes = tuple(draws.sample(task.class_names, len(counts)))
+        labels = assign_labels(draws, classes, self.labels, self.label_half)
+        asked = [draws.below(len(classes)) for _ in range(self.queries)]
+        texts = [
+            draws.sample(task.texts[name], count + asked.count(place))
+            for place, (name, count) in enumerate(zip(classes, counts, strict=True))
+        ]
+        shown = [
+            [Demonstration(text, name, label) for text in members[:count]]
+            for members, name, label, count in zip(texts, classes, labels, counts, strict=True)
+        ]
+        demonstrations = tuple(_ordered(draws, shown, self.order))
+        spare = [iter(members[count:]) for members, count in zip(texts, counts, strict=True)]
+        return [
+            Prompt(context, demonstrations, next(spare[place]), classes[place], labels, classes, template)
+            for place in asked
+        ]
+
+
+def text_half(texts: tuple[str, ...], which: str) -> tuple[str, ...]:
+    """All texts, or one of two disjoint halves, in their order.
+
+    Halves follow the texts' hashes, so that a file sorted by anything still gives two halves alike.
+    """
+    if which == "all":
+        return texts
+    members = set(half(sorted(texts, key=lambda text: hashlib.sha256(text.encode()).digest()), which))
+    return tuple(text for text in texts if text in members)
+
+
+def _ordered(draws: Draws, shown: list[list[Demonstration]], order: str) -> list[Demonstration]:
+    if order == "alternating":
+        rounds = range(max(map(len, shown)))
+        return [members[turn] for turn in rounds for members in shown if turn < len(members)]
+    grouped = [demonstration for members in shown for demonstration in members]
+    return draws.shuffled(grouped) if order == "shuffled" else grouped
+
+
+def _frozen_shots(shots: object, classes: int) -> Shots:
+    expected = "a whole number of demonstrations for each class, a list of one for each class, or a list of such lists"
+    if _is_int(shots):
+        _check(cast(int, shots) >= 0, "shots", expected, shots)
+        return cast(int, shots)
+    _check(isinstance(shots, list | tuple) and len(cast(Sequence[Any], shots)) > 0, "shots", expected, shots)
+    items = cast(Sequence[Any], shots)
+    if all(_is_int(item) for item in items):
+        _check(min(items) >= 0 and max(items) > 0, "shots", expected, shots)
+        if len(items) != classes:
+            raise PromptError(
+                f"shots names {len(items)} counts for {classes} classes; give one for each class"
+            )
+        return tuple(items)
+    lists = []
+    for item in items:
+        _check(
+            isinstance(item, list | tuple)
+            and all(_is_int(count) and count >= 0 for count in item)
+            and any(item),
+            "shots",
+            expected,
+            shots,
+        )
+        if not 2 <= len(item) <= classes:
+            raise PromptError(
+                f"a list of counts in shots has {len(item)} entries; with classes={classes} give 2 to {classes}"
+            )
+        lists.append(tuple(item))
+    return tuple(lists)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check(right: bool, name: str, expected: str, value: object) -> None:
+    if not right:
+        raise PromptError(f"{name} must be {expected}, got {value!r}")
+
+
+def _listed(names: Sequence[str], most: int = 20) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
