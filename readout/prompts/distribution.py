@@ -31,15 +31,16 @@ _AT_LEAST: Final = {"classes": 2, "queries": 1, "size": 1, "seed": 0, "max_words
 class PromptDistribution:
     """A distribution of prompts: the same specification and seed give the same prompts on any machine.
 
-    A context draws its classes, their labels, the demonstrations and their order; `queries` prompts share it and
-    differ in their query. Context c depends on the seed and on c alone, so a larger `size` extends a smaller one.
-    A context never repeats a text.
+    A context draws its classes, their labels, the demonstrations and their order; `queries` prompts share it
+    and differ in their query. Context c depends on the seed and on c alone, so a larger `size` extends a
+    smaller one. A context never repeats a text.
 
     Parameters
     ----------
     task
-        "words" (bundled word concepts); the name of a StaICC set (agnews, sst2, sst5, trec, mr, subj, emotion,
-        financial, hate, hate18); a path to a .jsonl, .csv or .parquet file; or hf:NAME-OR-FOLDER[:SPLIT].
+        "words" (bundled word concepts); the name of a StaICC set (agnews, sst2, sst5, trec, mr, subj,
+        emotion, financial, hate, hate18); a path to a .jsonl, .csv or .parquet file; or
+        hf:NAME-OR-FOLDER[:SPLIT].
     classes
         Classes in each context.
     class_pool
@@ -49,12 +50,12 @@ class PromptDistribution:
     text_half
         "a" and "b" are disjoint halves of each class's texts, whatever the seed.
     shots
-        Demonstrations of each class: one number for all classes; one number for each, given to the context's classes
-        at random; or a mixture of such lists, of which each context draws one. Lists of a mixture may be shorter
-        than `classes`: such a context has fewer classes.
+        Demonstrations of each class: one number for all classes; one number for each, given to the context's
+        classes at random; or a mixture of such lists, of which each context draws one. Lists of a mixture may
+        be shorter than `classes`: such a context has fewer classes.
     labels
-        The pool that labels are drawn from ("words", "letters", "names", "nonsense"), "own" for the classes' own
-        names, "swapped" for these names with no class keeping its own.
+        The pool that labels are drawn from ("words", "letters", "names", "nonsense"), "own" for the classes'
+        own names, "swapped" for these names with no class keeping its own.
     label_half
         "a" and "b" are disjoint halves of the pool.
     order
@@ -111,9 +112,7 @@ class PromptDistribution:
             value = getattr(self, name)
             _check(isinstance(value, str) and value in choices, name, f"one of {', '.join(choices)}", value)
         pool = self.class_pool
-        named = (
-            isinstance(pool, Sequence) and not isinstance(pool, str) and all(isinstance(n, str) for n in pool)
-        )
+        named = isinstance(pool, Sequence) and not isinstance(pool, str) and all(isinstance(n, str) for n in pool)
         _check(named, "class_pool", "a list of class names", pool)
         object.__setattr__(self, "class_pool", tuple(pool))
         object.__setattr__(self, "shots", _frozen_shots(self.shots, self.classes))
@@ -134,7 +133,7 @@ class PromptDistribution:
         if isinstance(shots, int):
             return ((shots,) * self.classes,)
         if shots and isinstance(shots[0], tuple):
-            return cast(tuple[tuple[int, ...], ...], shots)
+            return shots
         return (cast(tuple[int, ...], shots),)
 
     def load(self) -> Task:
@@ -153,8 +152,8 @@ class PromptDistribution:
             if len(members) < need:
                 raise PromptError(
                     f"the class {name!r} has {len(members)} different texts and a context may need {need} "
-                    f"(demonstrations and {self.queries} queries); ask for fewer shots or queries, or leave the "
-                    "class out with class_pool"
+                    f"(demonstrations and {self.queries} queries); ask for fewer shots or queries, or leave "
+                    "the class out with class_pool"
                 )
         return dataclasses.replace(task, texts=texts)
 
@@ -197,9 +196,7 @@ class PromptDistribution:
         known = [field.name for field in dataclasses.fields(cls)]
         unknown = [str(name) for name in fields if name not in known]
         if unknown:
-            raise PromptError(
-                f"unknown fields {', '.join(unknown)}; a prompt distribution knows {', '.join(known)}"
-            )
+            raise PromptError(f"unknown fields {', '.join(unknown)}; a prompt distribution knows {', '.join(known)}")
         return cls(**fields)
 
     @classmethod
@@ -232,11 +229,7 @@ class PromptDistribution:
     def summary(self) -> str:
         """One screen of text: what the prompts are made of."""
         lists = self.count_lists()
-        shots = (
-            str(self.shots)
-            if isinstance(self.shots, int)
-            else " or ".join("-".join(map(str, c)) for c in lists)
-        )
+        shots = str(self.shots) if isinstance(self.shots, int) else " or ".join("-".join(map(str, c)) for c in lists)
         halves = [
             f"{what} half {which}"
             for what, which in (
@@ -247,13 +240,11 @@ class PromptDistribution:
             if which != "all"
         ]
         lines = [
-            f"task        {self.task}"
-            + (f" (classes {', '.join(self.class_pool)})" if self.class_pool else ""),
+            f"task        {self.task}" + (f" (classes {', '.join(self.class_pool)})" if self.class_pool else ""),
             f"prompts     {self.size} contexts x {self.queries} queries, seed {self.seed}",
             f"classes     {self.classes} in each context",
             f"shots       {shots} for each class, {self.order}",
-            f"labels      {self.labels}"
-            + (", first piece where they split" if self.label_pieces == "first" else ""),
+            f"labels      {self.labels}" + (", first piece where they split" if self.label_pieces == "first" else ""),
             f"template    {self.template!r}" if self.template else "template    the task's own",
         ]
         if halves:
@@ -289,9 +280,7 @@ class PromptDistribution:
         if not self.max_words:
             return texts
         pairs = [
-            (" ".join(text.split(" ")[: self.max_words]), name)
-            for name, members in texts.items()
-            for text in members
+            (" ".join(text.split(" ")[: self.max_words]), name) for name, members in texts.items() for text in members
         ]
         # cutting can make texts equal, within a class or between two
         return dict.fromkeys(names, ()) | build_task(task.name, pairs, names, task.default_template).texts
@@ -302,10 +291,7 @@ class PromptDistribution:
         classes = tuple(draws.sample(task.class_names, len(counts)))
         labels = assign_labels(draws, classes, self.labels, self.label_half)
         asked = [draws.below(len(classes)) for _ in range(self.queries)]
-        texts = [
-            draws.sample(task.texts[name], count + asked.count(place))
-            for place, (name, count) in enumerate(zip(classes, counts, strict=True))
-        ]
+        texts = self._distinct(draws, task, classes, [n + asked.count(j) for j, n in enumerate(counts)])
         shown = [
             [Demonstration(text, name, label) for text in members[:count]]
             for members, name, label, count in zip(texts, classes, labels, counts, strict=True)
@@ -316,6 +302,17 @@ class PromptDistribution:
             Prompt(context, demonstrations, next(spare[place]), classes[place], labels, classes, template)
             for place in asked
         ]
+
+    def _distinct(self, draws: Draws, task: Task, classes: tuple[str, ...], needs: list[int]) -> list[list[str]]:
+        """Texts of each class, none twice; classes of synthetic tasks may share texts."""
+        for _ in range(1000):
+            texts = [draws.sample(task.texts[name], n) for name, n in zip(classes, needs, strict=True)]
+            if len({text for members in texts for text in members}) == sum(needs):
+                return texts
+        raise PromptError(
+            f"the classes {', '.join(classes)} share too many texts for {sum(needs)} different ones; "
+            "ask for fewer shots or queries"
+        )
 
 
 def text_half(texts: tuple[str, ...], which: str) -> tuple[str, ...]:
@@ -338,7 +335,7 @@ def _ordered(draws: Draws, shown: list[list[Demonstration]], order: str) -> list
 
 
 def _frozen_shots(shots: object, classes: int) -> Shots:
-    expected = "a whole number of demonstrations for each class, a list of one for each class, or a list of such lists"
+    expected = "a number of demonstrations for each class, a list with one for each class, or a list of such lists"
     if _is_int(shots):
         _check(cast(int, shots) >= 0, "shots", expected, shots)
         return cast(int, shots)
@@ -347,24 +344,18 @@ def _frozen_shots(shots: object, classes: int) -> Shots:
     if all(_is_int(item) for item in items):
         _check(min(items) >= 0 and max(items) > 0, "shots", expected, shots)
         if len(items) != classes:
-            raise PromptError(
-                f"shots names {len(items)} counts for {classes} classes; give one for each class"
-            )
+            raise PromptError(f"shots names {len(items)} counts for {classes} classes; give one for each class")
         return tuple(items)
     lists = []
     for item in items:
         _check(
-            isinstance(item, list | tuple)
-            and all(_is_int(count) and count >= 0 for count in item)
-            and any(item),
+            isinstance(item, list | tuple) and all(_is_int(count) and count >= 0 for count in item) and any(item),
             "shots",
             expected,
             shots,
         )
         if not 2 <= len(item) <= classes:
-            raise PromptError(
-                f"a list of counts in shots has {len(item)} entries; with classes={classes} give 2 to {classes}"
-            )
+            raise PromptError(f"a list in shots has {len(item)} counts; with classes={classes} give 2 to {classes}")
         lists.append(tuple(item))
     return tuple(lists)
 

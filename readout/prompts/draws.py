@@ -11,8 +11,8 @@ T = TypeVar("T")
 class Draws:
     """A source of chance for one context.
 
-    NumPy keeps the raw bits of PCG64 and of SeedSequence stable between its versions, but not what its Generator
-    makes of them; the few draws that prompts need are therefore made from the raw bits.
+    NumPy keeps the raw bits of PCG64 and of SeedSequence stable between its versions, but not what its
+    Generator makes of them; the few draws that prompts need are therefore made from the raw bits.
 
     Parameters
     ----------

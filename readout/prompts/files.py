@@ -25,9 +25,7 @@ def stamp(path: Path) -> tuple[int, int]:
         When there is no such file.
     """
     if not path.is_file():
-        raise PromptError(
-            f"no file {str(path)!r}; give the path of a file that ends in {', '.join(SUFFIXES)}"
-        )
+        raise PromptError(f"no file {str(path)!r}; give the path of a file that ends in {', '.join(SUFFIXES)}")
     status = path.stat()
     return status.st_mtime_ns, status.st_size
 
@@ -98,18 +96,14 @@ def _read_parquet(path: Path, text_column: str, label_column: str) -> list[tuple
     except ImportError as error:
         raise PromptError("reading Parquet needs pyarrow; pip install pyarrow") from error
     except Exception as error:  # pyarrow raises its own kinds for damaged files
-        raise PromptError(
-            f"{path.name} is not a readable Parquet file: {' '.join(str(error).split())}"
-        ) from error
+        raise PromptError(f"{path.name} is not a readable Parquet file: {' '.join(str(error).split())}") from error
     return _from_table(path.name, table, text_column, label_column)
 
 
 def _from_table(name: str, table: Any, text_column: str, label_column: str) -> list[tuple[str, str]]:
     _need_columns(name, list(table.columns), text_column, label_column)
     rows = zip(table[text_column].tolist(), table[label_column].tolist(), strict=True)
-    pairs = [
-        _pair(f"{name}, row {number}", text, label) for number, (text, label) in enumerate(rows, start=1)
-    ]
+    pairs = [_pair(f"{name}, row {number}", text, label) for number, (text, label) in enumerate(rows, start=1)]
     return _not_empty(name, pairs)
 
 
@@ -119,7 +113,8 @@ def read_hub(task: str, text_column: str, label_column: str, split: str) -> list
     Parameters
     ----------
     task
-        `hf:NAME-OR-FOLDER` or `hf:NAME-OR-FOLDER:SPLIT`. A folder holds what `save_to_disk` wrote, or data files.
+        `hf:NAME-OR-FOLDER` or `hf:NAME-OR-FOLDER:SPLIT`. A folder holds what `save_to_disk` wrote, or data
+        files.
     text_column, label_column
         Names of the two columns. Labels of the type ClassLabel become their names.
     split
@@ -137,29 +132,21 @@ def read_hub(task: str, text_column: str, label_column: str, split: str) -> list
     """
     name, _, own_split = task.removeprefix(HUB).partition(":")
     if not name:
-        raise PromptError(
-            f"the task {task!r} names no data set; write hf:NAME-OR-FOLDER or hf:NAME-OR-FOLDER:SPLIT"
-        )
+        raise PromptError(f"the task {task!r} names no data set; write hf:NAME-OR-FOLDER or hf:NAME-OR-FOLDER:SPLIT")
     split = own_split or split or "train"
     try:
         import datasets
     except ImportError as error:
-        raise PromptError(
-            "tasks that start with hf: need the datasets package; pip install datasets"
-        ) from error
+        raise PromptError("tasks that start with hf: need the datasets package; pip install datasets") from error
     folder = Path(name)
     saved = any((folder / mark).is_file() for mark in ("state.json", "dataset_dict.json"))
     try:
         loaded = datasets.load_from_disk(name) if saved else datasets.load_dataset(name)
     except Exception as error:  # the hub, the network and the file readers raise many kinds
-        raise PromptError(
-            f"the data set {name!r} cannot be loaded: {' '.join(str(error).split())}"
-        ) from error
+        raise PromptError(f"the data set {name!r} cannot be loaded: {' '.join(str(error).split())}") from error
     if isinstance(loaded, dict):
         if split not in loaded:
-            raise PromptError(
-                f"the data set {name!r} has no split {split!r}; it has {', '.join(map(str, loaded))}"
-            )
+            raise PromptError(f"the data set {name!r} has no split {split!r}; it has {', '.join(map(str, loaded))}")
         loaded = loaded[split]
     _need_columns(name, loaded.column_names, text_column, label_column)
     labels: Iterable[Any] = loaded[label_column]
@@ -168,9 +155,7 @@ def read_hub(task: str, text_column: str, label_column: str, split: str) -> list
         # unlabelled rows carry -1, which would otherwise read as the last name
         labels = [names[label] if label is not None and 0 <= label < len(names) else None for label in labels]
     rows = zip(loaded[text_column], labels, strict=True)
-    pairs = [
-        _pair(f"{name}, row {number}", text, label) for number, (text, label) in enumerate(rows, start=1)
-    ]
+    pairs = [_pair(f"{name}, row {number}", text, label) for number, (text, label) in enumerate(rows, start=1)]
     return _not_empty(name, pairs)
 
 

@@ -64,8 +64,8 @@ def assign_labels(draws: Draws, classes: Sequence[str], labels: str, which: str 
     classes
         The context's classes.
     labels
-        A pool's name; "own" for the classes' own names; "swapped" for these names deranged, so that no class keeps
-        its own.
+        A pool's name; "own" for the classes' own names; "swapped" for these names deranged, so that no class
+        keeps its own.
     which
         Half of the pool.
 

@@ -47,21 +47,15 @@ def parse_template(template: str) -> Template:
                 f"a template holds {{text}} once and {{label}} once; {template!r} holds {field} "
                 f"{template.count(field)} times; write {example}"
             )
-    before, rest = (
-        template.split("{text}") if template.index("{text}") < template.index("{label}") else ("", "")
-    )
+    before, rest = template.split("{text}") if template.index("{text}") < template.index("{label}") else ("", "")
     if not rest:
-        raise PromptError(
-            f"the label must come after the text in a template, got {template!r}; write {example}"
-        )
+        raise PromptError(f"the label must come after the text in a template, got {template!r}; write {example}")
     between, after = rest.split("{label}")
     cue = between.removesuffix(" ")
     if cue.endswith(" "):
         raise PromptError(f"at most one space may stand before {{label}} in a template, got {template!r}")
     if not between:
-        raise PromptError(
-            f"nothing separates {{text}} from {{label}} in the template {template!r}; write {example}"
-        )
+        raise PromptError(f"nothing separates {{text}} from {{label}} in the template {template!r}; write {example}")
     if not after + before:
         raise PromptError(
             f"nothing follows {{label}} in the template {template!r}; end it with a line break, {example}"
@@ -103,14 +97,16 @@ class Prompt:
     query, query_class
         The query's text and its class.
     labels, label_classes
-        The candidate labels (each once) and the class that each stands for, parallel, in the context's class order.
+        The candidate labels (each once) and the class that each stands for, parallel, in the context's class
+        order.
     template
         Holds `{text}` and `{label}`; every demonstration follows it, the query follows it up to its label.
 
     Raises
     ------
     PromptError
-        When a label repeats, when labels and classes differ in number, or when a demonstration shows another label.
+        When a label repeats, when labels and classes differ in number, or when a demonstration shows another
+        label.
     """
 
     context: int
@@ -133,8 +129,8 @@ class Prompt:
         for demonstration in self.demonstrations:
             if demonstration.label not in self.labels:
                 raise PromptError(
-                    f"a demonstration shows the label {demonstration.label!r}, which is none of the prompt's labels "
-                    f"{', '.join(map(repr, self.labels))}"
+                    f"a demonstration shows the label {demonstration.label!r}, which is none of the prompt's "
+                    f"labels {', '.join(map(repr, self.labels))}"
                 )
 
     @property

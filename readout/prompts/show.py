@@ -10,9 +10,7 @@ OPEN: Final = "⟦"
 CLOSE: Final = "⟧"
 
 
-def show(
-    prompts: Sequence[Prompt], tokenizer: Any = None, label_pieces: Literal["refuse", "first"] = "refuse"
-) -> str:
+def show(prompts: Sequence[Prompt], tokenizer: Any = None, label_pieces: Literal["refuse", "first"] = "refuse") -> str:
     """Write prompts out for the terminal.
 
     Parameters
@@ -20,16 +18,16 @@ def show(
     prompts
         Any prompts.
     tokenizer
-        A fast tokeniser: marks the label tokens that it makes, and counts tokens. Without one, the labels' characters
-        are marked.
+        A fast tokeniser: marks the label tokens that it makes, and counts tokens. Without one, the labels'
+        characters are marked.
     label_pieces
         As in `tokenize`.
 
     Returns
     -------
     str
-        Each prompt under a line that says its context, size and answer; ⟦ and ⟧ stand around label tokens, ⟦?⟧ where
-        the label is predicted.
+        Each prompt under a line that says its context, size and answer; ⟦ and ⟧ stand around label tokens,
+        ⟦?⟧ where the label is predicted.
 
     Raises
     ------

@@ -15,8 +15,8 @@ class StaiccSet(NamedTuple):
     class_names: tuple[str, ...]
 
 
-# Class names follow the package's loader module, by class index: its full name where that is one word, else its
-# short one ("person" for "human being").
+# Class names follow the package's loader module, by class index: its full name where that is one word, else
+# its short one ("person" for "human being").
 SETS: Final[dict[str, StaiccSet]] = {
     "agnews": StaiccSet("agnews", ("world", "sports", "business", "science")),
     "sst2": StaiccSet("sst2", ("negative", "positive")),
@@ -36,9 +36,7 @@ class DataUnpickler(pickle.Unpickler):
 
     def find_class(self, module_name: str, global_name: str) -> Any:
         """Refuse every class and function."""
-        raise PromptError(
-            f"the pickle asks for {module_name}.{global_name}; only plain lists, tuples, strings and numbers are read"
-        )
+        raise PromptError(f"it asks for {module_name}.{global_name}; only lists, tuples, strings and numbers are read")
 
 
 def read_pickle(file: IO[bytes], name: str) -> list[tuple[str, int]]:
@@ -66,9 +64,7 @@ def read_pickle(file: IO[bytes], name: str) -> list[tuple[str, int]]:
     except PromptError as error:
         raise PromptError(f"{name} is refused: {error}") from None
     except Exception as error:  # a damaged pickle can raise nearly anything
-        raise PromptError(
-            f"{name} is not a readable pickle ({type(error).__name__}); reinstall StaICC"
-        ) from error
+        raise PromptError(f"{name} is not a readable pickle ({type(error).__name__}); reinstall StaICC") from error
     try:
         pairs = [(text, index) for (text,), index in rows]
         plain = all(isinstance(text, str) and isinstance(index, int) for text, index in pairs)
@@ -123,7 +119,7 @@ def read_set(name: str) -> list[tuple[str, str]]:
     strange = {index for _, index in pairs} - set(range(len(class_names)))
     if strange:
         raise PromptError(
-            f"{path.name} holds the class indices {sorted(strange)} beside the {len(class_names)} known classes; "
+            f"{path.name} holds class indices {sorted(strange)} beside the {len(class_names)} known classes; "
             "pip install --no-deps StaICC==0.1.1"
         )
     return [(text, class_names[index]) for text, index in pairs]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from readout.errors import PromptError
 from readout.prompts import files, staicc
+from readout.prompts.synthetic import SyntheticTask
 
 if TYPE_CHECKING:
     from readout.prompts.distribution import PromptDistribution
@@ -23,9 +24,9 @@ SENTENCE_TEMPLATE: Final = "{text} -> {label}\n"
 class Task:
     """Classes and the texts of each.
 
-    Whitespace in texts and class names is normalised: runs of spaces, tabs and line breaks become one space. A text
-    that occurs twice in a class is kept once; a text that occurs in two classes is left out, since its class is not
-    known.
+    Whitespace in texts and class names is normalised: runs of spaces, tabs and line breaks become one space.
+    A text that occurs twice in a class is kept once; a text that occurs in two classes is left out, since its
+    class is not known.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ class Task:
 
 def known_tasks() -> tuple[str, ...]:
     """Names of the tasks that need no file."""
-    return ("words", *staicc.SETS)
+    return ("words", *staicc.SETS, "synthetic")
 
 
 def check_task(task: str) -> None:
@@ -65,7 +66,9 @@ def check_task(task: str) -> None:
     PromptError
         Naming the known tasks.
     """
-    if task in known_tasks() or files.is_hub(task) or Path(task).suffix.lower() in files.SUFFIXES:
+    if task in known_tasks() or _is_synthetic(task) or files.is_hub(task):
+        return
+    if Path(task).suffix.lower() in files.SUFFIXES:
         return
     raise PromptError(
         f"unknown task {task!r}; known are {', '.join(known_tasks())}, a file that ends in "
@@ -110,8 +113,12 @@ def build_task(name: str, pairs: Iterable[tuple[str, str]], classes: Iterable[st
         if text not in ambiguous:
             texts[class_name].append(text)
     kept = {class_name: tuple(members) for class_name, members in texts.items() if members}
-    content = json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode()
-    return Task(name, kept, template, repeated, len(ambiguous), hashlib.sha256(content).hexdigest())
+    return Task(name, kept, template, repeated, len(ambiguous), _content_digest(kept))
+
+
+def _content_digest(texts: dict[str, tuple[str, ...]]) -> str:
+    content = json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def load_task(distribution: "PromptDistribution") -> Task:
@@ -136,6 +143,8 @@ def load_task(distribution: "PromptDistribution") -> Task:
     check_task(task)
     if task == "words":
         return _words()
+    if _is_synthetic(task):
+        return _synthetic(task)
     if task in staicc.SETS:
         return _staicc(task)
     if files.is_hub(task):
@@ -151,6 +160,17 @@ def _words() -> Task:
     concepts: dict[str, list[str]] = json.loads(text)
     pairs = ((word, concept) for concept, words in concepts.items() for word in words)
     return build_task("words", pairs, concepts, WORD_TEMPLATE)
+
+
+def _is_synthetic(task: str) -> bool:
+    return task.partition(":")[0] == "synthetic"
+
+
+@lru_cache(maxsize=4)
+def _synthetic(task: str) -> Task:
+    # not through build_task: a text that belongs to two classes is what an ambiguous synthetic task is about
+    texts = SyntheticTask.parse(task).texts()
+    return Task(task, texts, SENTENCE_TEMPLATE, digest=_content_digest(texts))
 
 
 @lru_cache(maxsize=4)

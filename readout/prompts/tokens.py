@@ -1,7 +1,7 @@
 """Prompts as tokens, with the position of every part.
 
-A label is the single token that the tokeniser really produces at its place: prompt and label are tokenised together
-and the ids compared, at the query and at every demonstration.
+A label is the single token that the tokeniser really produces at its place: prompt and label are tokenised
+together and the ids compared, at the query and at every demonstration.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from readout.prompts.prompt import Layout, Prompt, parse_template
 
 Ints = NDArray[np.int64]
 
-# texts handed to the tokeniser at once: bounds the memory that offsets take
-BATCH = 512
+# prompts handed to the tokeniser at once: bounds the memory that their encodings take
+BATCH = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +39,8 @@ class TokenizedPrompt:
     cue_positions
         int64[k], the position before each label token: what the model has read when the label comes.
     demonstration_spans
-        int64[k, 2], token start and stop of each demonstration's text. Tokens that hold any of its characters count,
-        so a token shared with the template is inside.
+        int64[k, 2], token start and stop of each demonstration's text. Tokens that hold any of its characters
+        count, so a token shared with the template is inside.
     query_span
         int64[2], token start and stop of the query's text.
     query_position
@@ -59,11 +59,19 @@ class TokenizedPrompt:
 
 
 class _Encoded(NamedTuple):
-    """Token ids of a text without what the tokeniser puts behind it, and each token's characters."""
+    """Token ids of a text without what the tokeniser puts behind it, and the characters of each token."""
 
     ids: list[int]
-    starts: Ints
+    places: Ints  # tokens that hold any characters
+    starts: Ints  # first character of each of these, never falling
     stops: Ints
+
+    def cover(self, spans: Sequence[tuple[int, int]]) -> Ints:
+        """First token in `places` that holds characters of a span, and the one behind the last, [n, 2]."""
+        edges = np.array(spans, dtype=np.int64).reshape(len(spans), 2)
+        first = np.searchsorted(self.stops, edges[:, 0], side="right")
+        behind = np.searchsorted(self.starts, edges[:, 1], side="left")
+        return np.stack([first, behind], axis=1)
 
 
 def tokenize(
@@ -88,9 +96,9 @@ def tokenize(
     Raises
     ------
     PromptError
-        When the tokeniser is slow; when a label is several tokens, merges with what stands next to it or is another
-        token at a demonstration than after the query (its pieces are named); when two labels of a prompt share their
-        token.
+        When the tokeniser is slow; when a label is several tokens, merges with what stands next to it or is
+        another token at a demonstration than after the query (its pieces are named); when two labels of a
+        prompt share their token.
     """
     if not getattr(tokenizer, "is_fast", False):
         raise PromptError(
@@ -100,15 +108,9 @@ def tokenize(
     if label_pieces not in ("refuse", "first"):
         raise PromptError(f"label_pieces must be refuse or first, got {label_pieces!r}")
     tokenized: list[TokenizedPrompt] = []
-    batch: list[Prompt] = []
-    waiting = 0
-    for prompt in prompts:
-        batch.append(prompt)
-        waiting += 1 + len(prompt.labels)
-        if waiting >= BATCH:
-            tokenized += _tokenize_batch(batch, tokenizer, label_pieces)
-            batch, waiting = [], 0
-    return tokenized + (_tokenize_batch(batch, tokenizer, label_pieces) if batch else [])
+    for start in range(0, len(prompts), BATCH):
+        tokenized += _tokenize_batch(prompts[start : start + BATCH], tokenizer, label_pieces)
+    return tokenized
 
 
 def _tokenize_batch(prompts: Sequence[Prompt], tokenizer: Any, label_pieces: str) -> list[TokenizedPrompt]:
@@ -118,59 +120,68 @@ def _tokenize_batch(prompts: Sequence[Prompt], tokenizer: Any, label_pieces: str
         space = parse_template(prompt.template).space
         texts.append(layout.text)
         texts += [layout.text + space + label for label in prompt.labels]
-    encoded = iter(_encode(texts, tokenizer))
-    return [
-        _positions(
-            prompt, layout, next(encoded), [next(encoded) for _ in prompt.labels], tokenizer, label_pieces
-        )
-        for prompt, layout in zip(prompts, layouts, strict=True)
-    ]
+    encodings = iter(_encode(texts, tokenizer))
+    tokenized = []
+    for prompt, layout in zip(prompts, layouts, strict=True):
+        encoded = _with_characters(next(encodings))
+        joint = [_ids(next(encodings)) for _ in prompt.labels]
+        tokenized.append(_positions(prompt, layout, encoded, joint, tokenizer, label_pieces))
+    return tokenized
 
 
-def _encode(texts: list[str], tokenizer: Any) -> list[_Encoded]:
+def _encode(texts: list[str], tokenizer: Any) -> list[Any]:
     # verbose: the warning about texts longer than the model is the model's business, not the prompt's
     batch = tokenizer(texts, padding=False, truncation=False, return_attention_mask=False, verbose=False)
-    encoded = []
-    for encoding in batch.encodings:
-        special = encoding.special_tokens_mask
-        length = len(special)
-        while length and special[length - 1]:
-            length -= 1
-        offsets = np.array(encoding.offsets[:length], dtype=np.int64).reshape(length, 2)
-        encoded.append(_Encoded(encoding.ids[:length], offsets[:, 0], offsets[:, 1]))
-    return encoded
+    return list(batch.encodings)
+
+
+def _ids(encoding: Any) -> list[int]:
+    """Token ids without what the tokeniser puts behind a text (such as EOS)."""
+    special = encoding.special_tokens_mask
+    length = len(special)
+    while length and special[length - 1]:
+        length -= 1
+    ids: list[int] = encoding.ids
+    return ids[:length]
+
+
+def _with_characters(encoding: Any) -> _Encoded:
+    ids = _ids(encoding)
+    offsets = np.array(encoding.offsets[: len(ids)], dtype=np.int64).reshape(len(ids), 2)
+    places = np.flatnonzero(offsets[:, 1] > offsets[:, 0])
+    return _Encoded(ids, places, offsets[places, 0], offsets[places, 1])
 
 
 def _positions(
     prompt: Prompt,
     layout: Layout,
     encoded: _Encoded,
-    joint: Sequence[_Encoded],
+    joint: Sequence[list[int]],
     tokenizer: Any,
     label_pieces: str,
 ) -> TokenizedPrompt:
     label_ids = [
-        _label_id(label, encoded.ids, both.ids, tokenizer, label_pieces)
+        _label_id(label, encoded.ids, both, tokenizer, label_pieces)
         for label, both in zip(prompt.labels, joint, strict=True)
     ]
     _refuse_shared(prompt.labels, label_ids, tokenizer)
     index = {label: place for place, label in enumerate(prompt.labels)}
-    shown = [index[demonstration.label] for demonstration in prompt.demonstrations]
-    spots = [
-        _label_position(prompt.labels[place], label_ids[place], span, encoded, tokenizer, label_pieces)
-        for place, span in zip(shown, layout.label_spans, strict=True)
-    ]
-    positions = np.array(spots, dtype=np.int64)
-    spans = [_token_span(span, layout.text, encoded) for span in layout.demonstration_spans]
+    shown = np.array([index[demonstration.label] for demonstration in prompt.demonstrations], dtype=np.int64)
+    wanted = np.array(label_ids, dtype=np.int64)
+    covers = encoded.cover(layout.label_spans)
+    for place, cover, span in zip(shown.tolist(), covers.tolist(), layout.label_spans, strict=True):
+        _check_label(prompt.labels[place], label_ids[place], span, cover, encoded, tokenizer, label_pieces)
+    positions = encoded.places[covers[:, 0]]
+    spans = _text_spans([*layout.demonstration_spans, layout.query_span], layout.text, encoded)
     return TokenizedPrompt(
         prompt=prompt,
         token_ids=np.array(encoded.ids, dtype=np.int64),
         label_positions=positions,
-        demonstration_labels=np.array(shown, dtype=np.int64),
-        label_ids=np.array(label_ids, dtype=np.int64),
+        demonstration_labels=shown,
+        label_ids=wanted,
         cue_positions=positions - 1,
-        demonstration_spans=np.array(spans, dtype=np.int64).reshape(len(spans), 2),
-        query_span=np.array(_token_span(layout.query_span, layout.text, encoded), dtype=np.int64),
+        demonstration_spans=spans[:-1],
+        query_span=spans[-1],
         query_position=len(encoded.ids) - 1,
     )
 
@@ -178,9 +189,7 @@ def _positions(
 def _label_id(label: str, alone: list[int], both: list[int], tokenizer: Any, label_pieces: str) -> int:
     """The token that follows the prompt when prompt and label are tokenised together."""
     if both[: len(alone)] != alone:
-        same = next(
-            place for place, pair in enumerate(zip(alone, [*both, -1], strict=False)) if pair[0] != pair[1]
-        )
+        same = next(place for place, pair in enumerate(zip(alone, [*both, -1], strict=False)) if pair[0] != pair[1])
         raise PromptError(
             f"the label {label!r} merges with the text before it into {_named(both[same:], tokenizer)}; "
             "put a space or a line break before {label} in the template"
@@ -207,49 +216,49 @@ def _refuse_shared(labels: Sequence[str], label_ids: Sequence[int], tokenizer: A
             )
 
 
-def _label_position(
-    label: str, label_id: int, span: tuple[int, int], encoded: _Encoded, tokenizer: Any, label_pieces: str
-) -> int:
-    """Position of a demonstration's label token."""
-    start, stop = span
-    places = np.flatnonzero((encoded.stops > start) & (encoded.starts < stop))
-    # tokens of no characters (specials inside a text) never count
-    places = places[encoded.stops[places] > encoded.starts[places]]
-    pieces = [encoded.ids[place] for place in places]
+def _check_label(
+    label: str,
+    label_id: int,
+    span: tuple[int, int],
+    cover: list[int],
+    encoded: _Encoded,
+    tokenizer: Any,
+    label_pieces: str,
+) -> None:
+    """Refuse a demonstration's label that is not the token that follows the query."""
+    first, behind = cover
+    pieces = [encoded.ids[place] for place in encoded.places[first:behind]]
     if not pieces:
         raise PromptError(f"the tokeniser makes no token of the label {label!r}; choose another label")
-    named = _named(pieces, tokenizer)
-    if encoded.starts[places[0]] < start:
+    if encoded.starts[first] < span[0]:
         raise PromptError(
-            f"the label {label!r} merges with the text before it into {named}; "
+            f"the label {label!r} merges with the text before it into {_named(pieces, tokenizer)}; "
             "put a space or a line break before {label} in the template"
         )
-    if encoded.stops[places[-1]] > stop:
+    if encoded.stops[behind - 1] > span[1]:
         raise PromptError(
-            f"the label {label!r} merges with the text after it into {named}; "
+            f"the label {label!r} merges with the text after it into {_named(pieces, tokenizer)}; "
             "put a line break after {label} in the template"
         )
     if len(pieces) > 1 and label_pieces == "refuse":
         raise PromptError(
-            f"the label {label!r} is {len(pieces)} tokens ({named}) in a demonstration, expected one; "
-            "choose another label, or take the first piece with label_pieces='first'"
+            f"the label {label!r} is {len(pieces)} tokens ({_named(pieces, tokenizer)}) in a demonstration, "
+            "expected one; choose another label, or take the first piece with label_pieces='first'"
         )
     if pieces[0] != label_id:
         raise PromptError(
-            f"the label {label!r} is the token {named} in a demonstration and "
-            f"{_named([label_id], tokenizer)} after the query; choose another label or template"
+            f"the label {label!r} starts with the token {_named(pieces[:1], tokenizer)} in a demonstration "
+            f"and with {_named([label_id], tokenizer)} after the query; choose another label or template"
         )
-    return int(places[0])
 
 
-def _token_span(span: tuple[int, int], text: str, encoded: _Encoded) -> tuple[int, int]:
-    start, stop = span
-    places = np.flatnonzero(
-        (encoded.stops > start) & (encoded.starts < stop) & (encoded.stops > encoded.starts)
-    )
-    if not len(places):
-        raise PromptError(f"the tokeniser makes no token of the text {text[start:stop]!r}; leave it out")
-    return int(places[0]), int(places[-1]) + 1
+def _text_spans(spans: Sequence[tuple[int, int]], text: str, encoded: _Encoded) -> Ints:
+    """Token start and stop of each span of characters, [n, 2]."""
+    covers = encoded.cover(spans)
+    for (first, behind), (start, stop) in zip(covers.tolist(), spans, strict=True):
+        if first >= behind:
+            raise PromptError(f"the tokeniser makes no token of the text {text[start:stop]!r}; leave it out")
+    return np.stack([encoded.places[covers[:, 0]], encoded.places[covers[:, 1] - 1] + 1], axis=1)
 
 
 def _named(ids: Sequence[int], tokenizer: Any) -> str:
