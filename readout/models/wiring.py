@@ -95,9 +95,9 @@ def find_wiring(model: Any) -> Wiring:
     if len(attended) != n_layers or len({id(one.module) for one in attended}) != n_layers:
         raise UnsupportedModelError(
             f"{family} is not supported: {len(attended)} of its {n_layers} layers call transformers' attention "
-            "interface. Supported are causal language models whose layers all do (Llama, Qwen2, Qwen3, Mistral, Gemma, GPT-2, "
-            "GPT-NeoX, OLMo, Phi, OPT, Granite, Cohere, GPT-OSS, ...; not Bloom, Falcon, GPT-Neo or hybrids with "
-            "linear-attention layers)."
+            "interface. Supported are causal language models whose layers all do (Llama, Qwen2, Qwen3, Mistral, "
+            "Gemma, GPT-2, GPT-NeoX, OLMo, Phi, OPT, Granite, Cohere, GPT-OSS, ...; not Bloom, Falcon, GPT-Neo "
+            "or hybrids with linear-attention layers)."
         )
     layers = _decoder_layers(model, [one.module for one in attended])
     attentions = tuple(_attention_layer(one, index, layers[index], calls) for index, one in enumerate(attended))

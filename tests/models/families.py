@@ -62,20 +62,31 @@ FAMILIES: dict[str, dict[str, object]] = {
     "seed_oss": WIDE,
     "arcee": WIDE,
     "hunyuan_v1_dense": WIDE,
-    "deepseek_v3": {"num_key_value_heads": 4, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8,
-                    "kv_lora_rank": 8, "q_lora_rank": 8, "first_k_dense_replace": 3},
+    "deepseek_v3": {
+        "num_key_value_heads": 4,
+        "qk_nope_head_dim": 8,
+        "qk_rope_head_dim": 4,
+        "v_head_dim": 8,
+        "kv_lora_rank": 8,
+        "q_lora_rank": 8,
+        "first_k_dense_replace": 3,
+    },
     "apertus": GROUPED,
-    "bitnet": {"num_key_value_heads": 4},
-    "qwen3_next": WIDE,
     "persimmon": {},
     "biogpt": {},
-    "xglm": {},
-    "mpt": {},
-    "bloom": {}, "falcon": {}, "gpt_neo": {},
+}
+REFUSED: dict[str, dict[str, object]] = {
+    "bloom": {"n_layer": 3, "n_head": 4},
+    "falcon": {},
+    "gpt_neo": {"num_layers": 3, "attention_types": [[["global"], 3]]},
+    "mpt": {"d_model": 32, "n_heads": 4, "n_layers": 3},
+    "xglm": {"d_model": 32, "attention_heads": 4, "ffn_dim": 48, "num_layers": 3},
+    "bitnet": {"num_key_value_heads": 4},
+    "qwen3_next": WIDE,
 }
 
 
 def tiny(family: str, seed: int = 0) -> PreTrainedModel:
     torch.manual_seed(seed)
-    config = AutoConfig.for_model(family, **(COMMON | FAMILIES[family]))
+    config = AutoConfig.for_model(family, **(COMMON | (FAMILIES | REFUSED)[family]))
     return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()

@@ -1,0 +1,268 @@
+"""Extraction: run a model over a prompt distribution and write the record, batch by batch."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from tqdm import tqdm
+
+from readout.models.language_model import LanguageModel, Reading
+from readout.models.packing import pack, packed_length
+from readout.prompts import PromptDistribution, TokenizedPrompt, tokenize
+from readout.records.store import RecordStore
+
+CHUNK_PROMPTS = 32
+"""Prompts a chunk, rounded up to whole contexts: what a stopped run computes again at most."""
+LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "xarray", "zarr")
+
+
+@dataclass(frozen=True)
+class ExtractionOptions:
+    """What an extraction reads and how it batches; part of the record's specification.
+
+    Attributes
+    ----------
+    effects : read the direct effect of every head on every candidate label
+    residual_layers : layers whose incoming residual stream is kept, at the query and before each label
+    share_contexts : compute a context once for all of its queries
+    batch_tokens : tokens a batch, padding included (at least one context)
+    """
+
+    effects: bool = True
+    residual_layers: tuple[int, ...] = ()
+    share_contexts: bool = True
+    batch_tokens: int = 2048
+
+
+def extract(
+    model: LanguageModel,
+    distribution: PromptDistribution,
+    out: str | Path | None = None,
+    options: ExtractionOptions | None = None,
+    progress: bool = False,
+) -> xr.Dataset:
+    """Record what ``model`` does on the prompts of ``distribution``.
+
+    Parameters
+    ----------
+    model : a loaded model with its tokenizer
+    distribution : the prompts
+    out : folder of the zarr store; None keeps the record in memory. A store of the same specification is gone on
+        with, and ends with the same bytes as one that was never stopped.
+    options : what to read
+    progress : show a bar with rate and time left
+
+    Returns
+    -------
+    xarray.Dataset (`readout.records.schema`)
+
+    Raises
+    ------
+    PromptError
+        If a label is not one distinct token.
+    RecordError
+        If ``out`` holds something else.
+    """
+    options = options or ExtractionOptions()
+    prompts = tokenize(distribution.prompts(), model.tokenizer, distribution.label_pieces)
+    plan = _Plan(model, distribution, prompts, options)
+    store = plan.store(None if out is None else Path(out))
+    missing = store.missing()
+    done = (store.n_chunks - len(missing)) * plan.chunk_prompts
+    with tqdm(
+        total=len(prompts), initial=min(done, len(prompts)), unit="prompt", desc="extract", disable=not progress
+    ) as bar:
+        for chunk in missing:
+            part = plan.prompts_of(chunk)
+            store.write(chunk, plan.read(part))
+            bar.update(len(part))
+    return store.dataset()
+
+
+class _Plan:
+    """One extraction: its prompts in chunks of whole contexts, and how a chunk becomes arrays."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        distribution: PromptDistribution,
+        prompts: Sequence[TokenizedPrompt],
+        options: ExtractionOptions,
+    ) -> None:
+        self.model, self.distribution, self.prompts, self.options = model, distribution, prompts, options
+        self.share = options.share_contexts and model.can_share
+        self.effects = options.effects and model.wiring.final_norm is not None
+        self.n_demonstrations = max(len(one.label_positions) for one in prompts)
+        self.n_labels = max(len(one.label_ids) for one in prompts)
+        self.class_names = sorted({name for one in prompts for name in _classes(one)})
+        self.label_words = sorted({label for one in prompts for label in one.prompt.labels})
+        self.chunk_contexts = -(-CHUNK_PROMPTS // distribution.queries)
+        self.chunk_prompts = self.chunk_contexts * distribution.queries
+
+    def prompts_of(self, chunk: int) -> Sequence[TokenizedPrompt]:
+        return self.prompts[chunk * self.chunk_prompts : (chunk + 1) * self.chunk_prompts]
+
+    def store(self, path: Path | None) -> RecordStore:
+        heads = np.array(self.model.heads, np.int32)
+        layers = np.array(self.options.residual_layers, np.int32)
+        variables = list(_ALWAYS)
+        variables += ["label_effect"] if self.effects else []
+        variables += ["query_residual", "demonstration_residual"] if len(layers) else []
+        coordinates = {"layer": ("head", heads[:, 0]), "head_in_layer": ("head", heads[:, 1])}
+        if len(layers):
+            coordinates["residual_layer"] = ("residual_layer", layers)
+        options = asdict(self.options) | {"residual_layers": list(self.options.residual_layers)}
+        identity = {key: self.model.provenance.get(key) for key in ("architecture", "dtype", "fingerprint")}
+        specification = {
+            "distribution": json.loads(self.distribution.to_json()),
+            "digest": self.distribution.digest(),
+            "model": {"name": self.model.name, "device": self.model.device.type, **identity},
+            "options": options,
+        }
+        provenance = {
+            "model": {"name": self.model.name, **self.model.provenance},
+            "options": options,
+            "versions": {"python": platform.python_version(), "readout": version("readout")}
+            | {name: version(name) for name in LIBRARIES},
+        }
+        attributes = {
+            "class_names": self.class_names,
+            "label_words": self.label_words,
+            "distribution": self.distribution.to_json(),
+            "provenance": json.dumps(provenance, sort_keys=True),
+        }
+        sizes = {
+            "prompt": len(self.prompts),
+            "head": len(heads),
+            "demonstration": self.n_demonstrations,
+            "label": self.n_labels,
+            "context_row": len(self.prompts) // self.distribution.queries,
+            "residual_layer": len(layers),
+            "width": int(self.model.model.get_input_embeddings().embedding_dim),
+        }
+        chunk = {"prompt": self.chunk_prompts, "context_row": self.chunk_contexts}
+        return RecordStore(path, sizes, chunk, specification, attributes, coordinates, tuple(variables))
+
+    def read(self, prompts: Sequence[TokenizedPrompt]) -> dict[str, np.ndarray]:
+        """Arrays of one chunk: what the prompts are, and what the model did."""
+        values = self._described(prompts)
+        n, n_heads = len(prompts), len(self.model.heads)
+        attention = np.full((n, n_heads, self.n_demonstrations), np.nan, np.float32)
+        sink = np.full((n, n_heads), np.nan, np.float32)
+        logprob = np.full((n, self.n_labels), np.nan, np.float32)
+        effect = np.full((n, n_heads, self.n_labels), np.nan, np.float32)
+        layers = self.options.residual_layers
+        width = int(self.model.model.get_input_embeddings().embedding_dim)
+        at_query = np.full((n, len(layers), width), np.nan, np.float32)
+        shape = (n // self.distribution.queries, len(layers), self.n_demonstrations, width)
+        before_label = np.full(shape, np.nan, np.float32)
+        shown, is_label = values["label_position"] >= 0, values["label_id"] >= 0
+        for rows in self._batches(prompts):
+            index = [number for row in rows for number in row]
+            reading = self._run(prompts, rows)
+            columns = _numpy(reading.attention)
+            sink[index] = columns[:, :, 0]
+            attention[index] = np.where(shown[index][:, None], columns[:, :, 1:], np.nan)
+            logprob[index] = np.where(is_label[index], _numpy(reading.log_probabilities), np.nan)
+            if reading.effects is not None:
+                effect[index] = np.where(is_label[index][:, None], _numpy(reading.effects), np.nan)
+            for place, layer in enumerate(layers):
+                found = _numpy(reading.residuals[layer])
+                at_query[index, place] = found[:, 0]
+                context = np.array(index) // self.distribution.queries
+                before_label[context, place] = np.where(shown[index][:, :, None], found[:, 1:], np.nan)
+        values |= {"attention": attention, "sink": sink, "label_logprob": logprob}
+        if self.effects:
+            values["label_effect"] = effect
+        if layers:
+            values |= {"query_residual": at_query, "demonstration_residual": before_label}
+        return values
+
+    def _batches(self, prompts: Sequence[TokenizedPrompt]) -> Iterator[list[list[int]]]:
+        """Rows of a batch, each the prompts packed into it; similar lengths together, so that little is padded."""
+        step = self.distribution.queries if self.share else 1
+        rows = [list(range(start, start + step)) for start in range(0, len(prompts), step)]
+        length = {row[0]: packed_length([prompts[number].token_ids for number in row]) for row in rows}
+        batch: list[list[int]] = []
+        for row in sorted(rows, key=lambda row: -length[row[0]]):
+            if batch and (len(batch) + 1) * length[batch[0][0]] > self.options.batch_tokens:
+                yield batch
+                batch = []
+            batch.append(row)
+        if batch:
+            yield batch
+
+    def _run(self, prompts: Sequence[TokenizedPrompt], rows: Sequence[Sequence[int]]) -> Reading:
+        batch = pack([[prompts[number].token_ids for number in row] for row in rows])
+        firsts = [prompts[row[0]] for row in rows]
+        columns = np.stack([np.r_[0, _padded(one.label_positions, self.n_demonstrations, 0)] for one in firsts])
+        cues = np.stack([np.r_[-1, _padded(one.cue_positions, self.n_demonstrations, 0)] for one in firsts])
+        candidates = np.stack([_padded(prompts[number].label_ids, self.n_labels, 0) for row in rows for number in row])
+        residuals = {layer: torch.from_numpy(cues) for layer in self.options.residual_layers}
+        return self.model.run(batch, torch.from_numpy(candidates), torch.from_numpy(columns), self.effects, residuals)
+
+    def _described(self, prompts: Sequence[TokenizedPrompt]) -> dict[str, np.ndarray]:
+        class_index = {name: number for number, name in enumerate(self.class_names)}
+        word_index = {word: number for number, word in enumerate(self.label_words)}
+        k, n_labels = self.n_demonstrations, self.n_labels
+
+        def stacked(rows: list[Any], width: int, dtype: type = np.int32) -> np.ndarray:
+            return np.stack([_padded(np.array(row, dtype), width, -1) for row in rows])
+
+        asked = [one.prompt for one in prompts]
+        return {
+            "demonstration_class": stacked([[class_index[d.class_name] for d in p.demonstrations] for p in asked], k),
+            "demonstration_label": stacked([one.demonstration_labels for one in prompts], k),
+            "query_class": np.array([class_index[p.query_class] for p in asked], np.int32),
+            "query_label": np.array([_right_label(p) for p in asked], np.int32),
+            "label_class": stacked([[class_index[name] for name in p.label_classes] for p in asked], n_labels),
+            "label_id": stacked([one.label_ids for one in prompts], n_labels, np.int64),
+            "label_word": stacked([[word_index[label] for label in p.labels] for p in asked], n_labels),
+            "context": np.array([p.context for p in asked], np.int32),
+            "n_tokens": np.array([len(one.token_ids) for one in prompts], np.int32),
+            "label_position": stacked([one.label_positions for one in prompts], k),
+        }
+
+
+_ALWAYS = (
+    "attention",
+    "sink",
+    "label_logprob",
+    "demonstration_class",
+    "demonstration_label",
+    "query_class",
+    "query_label",
+    "label_class",
+    "label_id",
+    "label_word",
+    "context",
+    "n_tokens",
+    "label_position",
+)
+
+
+def _classes(one: TokenizedPrompt) -> list[str]:
+    prompt = one.prompt
+    return [prompt.query_class, *prompt.label_classes, *(shown.class_name for shown in prompt.demonstrations)]
+
+
+def _right_label(prompt: Any) -> int:
+    return prompt.label_classes.index(prompt.query_class) if prompt.query_class in prompt.label_classes else -1
+
+
+def _padded(values: np.ndarray, width: int, fill: int) -> np.ndarray:
+    return np.pad(values, (0, width - len(values)), constant_values=fill)
+
+
+def _numpy(tensor: torch.Tensor | None) -> np.ndarray:
+    assert tensor is not None
+    return tensor.float().cpu().numpy()

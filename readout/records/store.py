@@ -1,0 +1,187 @@
+"""The zarr store of a record: written chunk by chunk, so that a stopped extraction goes on where it stopped.
+
+A chunk is a fixed run of contexts, so its content does not depend on when it is computed; ``chunk_written`` says which
+are there. Another specification is refused, never mixed in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+import zarr
+
+from readout.errors import RecordError
+from readout.records.schema import DIMS, FLOATS, check_record
+
+WRITTEN = "chunk_written"
+FORMAT = 1
+
+
+class RecordStore:
+    """A record on disk (or in memory) that is written a chunk at a time.
+
+    Parameters
+    ----------
+    path : folder of the zarr store, or None for memory
+    sizes : length of every dimension
+    chunk : length of a chunk along the dimensions that grow: prompts, and context rows
+    specification : what the record is of; resuming needs the very same
+    attributes : the record's attributes
+    coordinates : arrays by name, each along one dimension
+
+    Raises
+    ------
+    RecordError
+        If the store holds something else, or a record of another specification.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        sizes: Mapping[str, int],
+        chunk: Mapping[str, int],
+        specification: Mapping[str, Any],
+        attributes: Mapping[str, Any],
+        coordinates: Mapping[str, tuple[str, np.ndarray]],
+        variables: tuple[str, ...],
+    ) -> None:
+        self._store: Any = zarr.storage.MemoryStore() if path is None else zarr.storage.LocalStore(path)
+        self._sizes, self._chunk = dict(sizes), dict(chunk)
+        self._variables = variables
+        text = json.dumps(dict(specification), sort_keys=True)
+        if path is not None and path.exists() and any(path.iterdir()):
+            self._group = _resume(path, text)
+        else:
+            self._group = self._create(text, dict(attributes), coordinates)
+
+    def _create(
+        self, specification: str, attributes: dict[str, Any], coordinates: Mapping[str, tuple[str, np.ndarray]]
+    ) -> zarr.Group:
+        group = zarr.create_group(self._store)
+        for name in self._variables:
+            dims = DIMS[name]
+            _array(
+                group,
+                name,
+                shape=tuple(self._sizes[dim] for dim in dims),
+                chunks=tuple(max(1, min(self._chunk.get(dim, self._sizes[dim]), self._sizes[dim])) for dim in dims),
+                dims=dims,
+                dtype="float32" if name in FLOATS else "int64" if name == "label_id" else "int32",
+                fill=np.nan if name in FLOATS else -1,
+            )
+        for name, (dim, values) in coordinates.items():
+            array = _array(group, name, values.shape, values.shape, (dim,), str(values.dtype), 0)
+            array[:] = values
+        _array(group, WRITTEN, (self.n_chunks,), (1,), ("chunk",), "int8", 0)
+        # The specification is written last: a store without it was stopped before its first chunk and is begun anew.
+        group.attrs.update({**attributes, "format": FORMAT, "specification": specification})
+        return group
+
+    @property
+    def n_chunks(self) -> int:
+        return -(-self._sizes["prompt"] // self._chunk["prompt"])
+
+    def missing(self) -> list[int]:
+        """Chunks that are still to be written."""
+        written = _open_array(self._group, WRITTEN)[:]
+        return [int(chunk) for chunk in np.flatnonzero(np.asarray(written) == 0)]
+
+    def write(self, chunk: int, values: Mapping[str, np.ndarray]) -> None:
+        """Write one chunk's arrays, then mark it as written."""
+        for name, value in values.items():
+            growing = DIMS[name][0]
+            start = chunk * self._chunk[growing]
+            _open_array(self._group, name)[start : start + len(value)] = value
+        _open_array(self._group, WRITTEN)[chunk] = 1
+
+    def dataset(self) -> xr.Dataset:
+        """The record, all chunks being written."""
+        return _dataset(self._store, "record")
+
+
+def open_record(path: str | Path) -> xr.Dataset:
+    """Open a finished record.
+
+    Raises
+    ------
+    RecordError
+        If there is none, it is unfinished, or it is corrupt.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise RecordError(f"{path} does not exist: give the folder of a record written by readout extract")
+    return _dataset(zarr.storage.LocalStore(path, read_only=True), str(path))
+
+
+def _dataset(store: Any, where: str) -> xr.Dataset:
+    try:
+        record = xr.open_zarr(store, consolidated=False, chunks=None, mask_and_scale=False).load()
+    except Exception as error:  # zarr, its codecs and JSON each raise their own on a damaged store
+        raise RecordError(
+            f"{where} is not a readable record ({type(error).__name__}: {error}); delete it and extract it again"
+        ) from error
+    if WRITTEN not in record:
+        raise RecordError(f"{where} is not a record: it lacks {WRITTEN}; make it with readout extract")
+    left = int((record[WRITTEN].values == 0).sum())
+    if left:
+        raise RecordError(
+            f"{where} is unfinished: {left} of {record.sizes['chunk']} chunks are missing; run the extraction again"
+        )
+    coordinates = [name for name in ("layer", "head_in_layer", "residual_layer") if name in record]
+    return check_record(record.drop_vars(WRITTEN).set_coords(coordinates), where)
+
+
+def _resume(path: Path, specification: str) -> zarr.Group:
+    try:
+        group = zarr.open_group(str(path), mode="r+")
+        found = group.attrs.get("specification")
+    except Exception as error:
+        raise RecordError(f"{path} holds something that is not a record ({error}): give another folder") from error
+    if found is None:
+        raise RecordError(f"{path} holds something that is not a record: delete it, or give another folder")
+    if found != specification:
+        raise RecordError(
+            f"{path} holds a record of another specification ({_difference(str(found), specification)}): "
+            "give another folder, or delete it"
+        )
+    return group
+
+
+def _difference(found: str, wanted: str) -> str:
+    old, new = json.loads(found), json.loads(wanted)
+    names = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
+    inner = [
+        f"{name}: {_short(old.get(name), new.get(name))} there, {_short(new.get(name), old.get(name))} wanted"
+        for name in names
+    ]
+    return "; ".join(inner)
+
+
+def _short(value: Any, other: Any) -> str:
+    """``value``, or where both are objects only the entries in which they differ."""
+    if isinstance(value, dict) and isinstance(other, dict):
+        value = {key: entry for key, entry in value.items() if entry != other.get(key)}
+    return json.dumps(value)
+
+
+def _array(
+    group: zarr.Group,
+    name: str,
+    shape: tuple[int, ...],
+    chunks: tuple[int, ...],
+    dims: tuple[str, ...],
+    dtype: str,
+    fill: float,
+) -> Any:
+    return group.create_array(
+        name, shape=shape, chunks=chunks, dtype=dtype, dimension_names=dims, fill_value=fill, overwrite=True
+    )
+
+
+def _open_array(group: zarr.Group, name: str) -> Any:
+    return group[name]
