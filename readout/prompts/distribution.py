@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
 from readout.errors import PromptError
-from readout.prompts.draws import Draws
-from readout.prompts.labels import HALVES, OWN, POOLS, assign_labels, half, label_pool
-from readout.prompts.prompt import Demonstration, Prompt, parse_template
+from readout.prompts.context import draw_context
+from readout.prompts.fields import Shots, check, frozen_shots, is_int
+from readout.prompts.labels import HALVES, OWN, POOLS, half, label_pool
+from readout.prompts.prompt import Prompt, parse_template
 from readout.prompts.tasks import Task, build_task, check_task, load_task
 
 Half = Literal["all", "a", "b"]
-Shots = int | tuple[int, ...] | tuple[tuple[int, ...], ...]
 
 _CHOICES: Final = {
     "class_half": HALVES,
@@ -104,18 +104,18 @@ class PromptDistribution:
 
     def __post_init__(self) -> None:
         for name in ("task", "template", "text_column", "label_column", "data_split"):
-            _check(isinstance(getattr(self, name), str), name, "a text", getattr(self, name))
+            check(isinstance(getattr(self, name), str), name, "a text", getattr(self, name))
         for name, least in _AT_LEAST.items():
             value = getattr(self, name)
-            _check(_is_int(value) and value >= least, name, f"a whole number, at least {least}", value)
+            check(is_int(value) and value >= least, name, f"a whole number, at least {least}", value)
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
-            _check(isinstance(value, str) and value in choices, name, f"one of {', '.join(choices)}", value)
+            check(isinstance(value, str) and value in choices, name, f"one of {', '.join(choices)}", value)
         pool = self.class_pool
         named = isinstance(pool, Sequence) and not isinstance(pool, str) and all(isinstance(n, str) for n in pool)
-        _check(named, "class_pool", "a list of class names", pool)
+        check(named, "class_pool", "a list of class names", pool)
         object.__setattr__(self, "class_pool", tuple(pool))
-        object.__setattr__(self, "shots", _frozen_shots(self.shots, self.classes))
+        object.__setattr__(self, "shots", frozen_shots(self.shots, self.classes))
         if self.labels in OWN and self.label_half != "all":
             raise PromptError(f"label_half is for label pools; with labels={self.labels!r} leave it at 'all'")
         if self.labels in POOLS and len(label_pool(self.labels, self.label_half)) < self.classes:
@@ -172,7 +172,7 @@ class PromptDistribution:
         """
         task = self.load()
         template = self.template or task.default_template
-        return [prompt for context in range(self.size) for prompt in self._context(context, task, template)]
+        return [prompt for context in range(self.size) for prompt in draw_context(self, context, task, template)]
 
     def to_dict(self) -> dict[str, Any]:
         """The specification as plain data."""
@@ -276,7 +276,7 @@ class PromptDistribution:
         return names
 
     def _texts(self, task: Task, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-        texts = {name: text_half(task.texts[name], self.text_half) for name in names}
+        texts = {name: _text_half(task.texts[name], self.text_half) for name in names}
         if not self.max_words:
             return texts
         pairs = [
@@ -285,88 +285,13 @@ class PromptDistribution:
         # cutting can make texts equal, within a class or between two
         return dict.fromkeys(names, ()) | build_task(task.name, pairs, names, task.default_template).texts
 
-    def _context(self, context: int, task: Task, template: str) -> list[Prompt]:
-        draws = Draws(self.seed, context)
-        counts = draws.shuffled(draws.choice(self.count_lists()))
-        classes = tuple(draws.sample(task.class_names, len(counts)))
-        labels = assign_labels(draws, classes, self.labels, self.label_half)
-        asked = [draws.below(len(classes)) for _ in range(self.queries)]
-        texts = self._distinct(draws, task, classes, [n + asked.count(j) for j, n in enumerate(counts)])
-        shown = [
-            [Demonstration(text, name, label) for text in members[:count]]
-            for members, name, label, count in zip(texts, classes, labels, counts, strict=True)
-        ]
-        demonstrations = tuple(_ordered(draws, shown, self.order))
-        spare = [iter(members[count:]) for members, count in zip(texts, counts, strict=True)]
-        return [
-            Prompt(context, demonstrations, next(spare[place]), classes[place], labels, classes, template)
-            for place in asked
-        ]
 
-    def _distinct(self, draws: Draws, task: Task, classes: tuple[str, ...], needs: list[int]) -> list[list[str]]:
-        """Texts of each class, none twice; classes of synthetic tasks may share texts."""
-        for _ in range(1000):
-            texts = [draws.sample(task.texts[name], n) for name, n in zip(classes, needs, strict=True)]
-            if len({text for members in texts for text in members}) == sum(needs):
-                return texts
-        raise PromptError(
-            f"the classes {', '.join(classes)} share too many texts for {sum(needs)} different ones; "
-            "ask for fewer shots or queries"
-        )
-
-
-def text_half(texts: tuple[str, ...], which: str) -> tuple[str, ...]:
-    """All texts, or one of two disjoint halves, in their order.
-
-    Halves follow the texts' hashes, so that a file sorted by anything still gives two halves alike.
-    """
+def _text_half(texts: tuple[str, ...], which: str) -> tuple[str, ...]:
     if which == "all":
         return texts
+    # halves follow the texts' hashes, so that a file sorted by anything still gives two halves alike
     members = set(half(sorted(texts, key=lambda text: hashlib.sha256(text.encode()).digest()), which))
     return tuple(text for text in texts if text in members)
-
-
-def _ordered(draws: Draws, shown: list[list[Demonstration]], order: str) -> list[Demonstration]:
-    if order == "alternating":
-        rounds = range(max(map(len, shown)))
-        return [members[turn] for turn in rounds for members in shown if turn < len(members)]
-    grouped = [demonstration for members in shown for demonstration in members]
-    return draws.shuffled(grouped) if order == "shuffled" else grouped
-
-
-def _frozen_shots(shots: object, classes: int) -> Shots:
-    expected = "a number of demonstrations for each class, a list with one for each class, or a list of such lists"
-    if _is_int(shots):
-        _check(cast(int, shots) >= 0, "shots", expected, shots)
-        return cast(int, shots)
-    _check(isinstance(shots, list | tuple) and len(cast(Sequence[Any], shots)) > 0, "shots", expected, shots)
-    items = cast(Sequence[Any], shots)
-    if all(_is_int(item) for item in items):
-        _check(min(items) >= 0 and max(items) > 0, "shots", expected, shots)
-        if len(items) != classes:
-            raise PromptError(f"shots names {len(items)} counts for {classes} classes; give one for each class")
-        return tuple(items)
-    lists = []
-    for item in items:
-        _check(
-            isinstance(item, list | tuple) and all(_is_int(count) and count >= 0 for count in item) and any(item),
-            "shots",
-            expected,
-            shots,
-        )
-        if not 2 <= len(item) <= classes:
-            raise PromptError(f"a list in shots has {len(item)} counts; with classes={classes} give 2 to {classes}")
-        lists.append(tuple(item))
-    return tuple(lists)
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _check(right: bool, name: str, expected: str, value: object) -> None:
-    if not right:
-        raise PromptError(f"{name} must be {expected}, got {value!r}")
 
 
 def _listed(names: Sequence[str], most: int = 20) -> str:
