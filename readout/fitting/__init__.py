@@ -1,0 +1,27 @@
+"""Fitting the softmax readout; free of torch. The lmfit bridge is in `readout.fitting.lmfit_bridge`."""
+
+from readout.fitting.constants import ConstantsFit, fit_constants
+from readout.fitting.links import LINKS, Gain, GainPerHead, Link, Power, Share, label_mass, make_link
+from readout.fitting.observations import Observations, head_names
+from readout.fitting.readout import SoftmaxReadout
+from readout.fitting.synthetic import draw_observations
+from readout.fitting.terms import TERMS, features
+
+__all__ = [
+    "LINKS",
+    "TERMS",
+    "ConstantsFit",
+    "Gain",
+    "GainPerHead",
+    "Link",
+    "Observations",
+    "Power",
+    "Share",
+    "SoftmaxReadout",
+    "draw_observations",
+    "features",
+    "fit_constants",
+    "head_names",
+    "label_mass",
+    "make_link",
+]

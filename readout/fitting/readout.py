@@ -1,0 +1,281 @@
+"""The softmax readout: fitted in the manner of scikit-learn, kept as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from readout.errors import FitError
+from readout.fitting.constants import ConstantsFit, fit_constants
+from readout.fitting.likelihood import predicted_attention
+from readout.fitting.links import Link, label_mass, make_link
+from readout.fitting.newton import OK
+from readout.fitting.observations import Match, Observations
+from readout.fitting.terms import features
+from readout.statistics import Estimate
+
+if TYPE_CHECKING:
+    import xarray
+
+FORMAT = "readout.fit/1"
+
+
+class SoftmaxReadout:
+    """Attention as a softmax of two constants a head, label probabilities by a link.
+
+    A_hat[n,h,i] = exp(b_h + a_h m_i) / (1 + sum_j exp(b_h + a_h m_j)), and P_hat[n,l] = link(M)[n,l] with
+    M[n,h,l] = sum over i with l_i = l of A_hat[n,h,i].
+
+    Parameters
+    ----------
+    link
+        "share", "power", "gain", "gain_per_head", or a Link.
+    heads
+        Heads to use, by name; None takes all that the observations hold.
+    terms
+        Terms of the score; further ones are "gate", "recency" and "log_count".
+    match
+        How `Observations.from_record` finds the match when `fit` and `predict_*` are given a record.
+    level
+        Coverage of the intervals.
+    bootstrap, seed
+        Cluster-bootstrap draws of the constants (0: none), and their seed.
+
+    Attributes
+    ----------
+    heads_, terms_
+        Names.
+    theta_ : [h, d]
+        Constants; covariance_ [h, d, d] their sandwich covariance.
+    status_
+        Head -> "ok", or why it has no constants.
+    constants_, bootstrap_constants_
+        Head -> term -> Estimate, by sandwich and by bootstrap (None without draws).
+    link_
+        The fitted link.
+    n_prompts_, n_contexts_
+        Size of the data it was fitted to.
+    """
+
+    def __init__(
+        self,
+        link: str | Link = "share",
+        heads: Sequence[str] | None = None,
+        terms: Sequence[str] = ("base", "match"),
+        *,
+        match: Match = None,
+        level: float = 0.95,
+        bootstrap: int = 0,
+        seed: int = 0,
+    ) -> None:
+        self.link = make_link(link)
+        self.heads = None if heads is None else tuple(heads)
+        self.terms = tuple(terms)
+        self.match = match
+        self.level = level
+        self.bootstrap = bootstrap
+        self.seed = seed
+
+    def fit(self, data: Observations | xarray.Dataset) -> SoftmaxReadout:
+        """Fit constants and link.
+
+        Parameters
+        ----------
+        data
+            Observations, or a record.
+
+        Returns
+        -------
+        The readout itself, fitted.
+
+        Raises
+        ------
+        FitError
+            When a head is missing, or a link with constants has no label probabilities to be fitted to.
+        """
+        observations = self._observations(data)
+        if self.heads is not None:
+            observations = observations.select_heads(self.heads)
+        if not observations.heads:
+            raise FitError("heads: expected at least one head, got none")
+        fitted = fit_constants(observations, self.terms, bootstrap=self.bootstrap, seed=self.seed)
+        return self._take(fitted, observations)
+
+    def _take(self, fitted: ConstantsFit, observations: Observations) -> SoftmaxReadout:
+        self.heads_, self.terms_ = fitted.heads, fitted.terms
+        self.theta_, self.covariance_ = fitted.theta, fitted.covariance
+        self.status_ = dict(zip(fitted.heads, fitted.status, strict=True))
+        self.constants_ = fitted.estimates(self.level)
+        self.bootstrap_constants_ = fitted.bootstrap_estimates(self.level)
+        self.n_prompts_, self.n_contexts_ = fitted.n_prompts, fitted.n_contexts
+        self.link_ = self.link
+        if fitted.usable.any():
+            mass = self.predict_mass(observations)
+            self.link_ = self.link.fit(mass, observations.label_probability, observations.label_mask)
+        return self
+
+    def _observations(self, data: Observations | xarray.Dataset) -> Observations:
+        return data if isinstance(data, Observations) else Observations.from_record(data, match=self.match)
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "theta_"):
+            raise FitError("readout: not fitted yet; call fit, or load one")
+
+    @property
+    def usable_heads_(self) -> tuple[str, ...]:
+        """Fitted heads that have constants; the others take no part in predictions."""
+        self._check_fitted()
+        return tuple(head for head in self.heads_ if self.status_[head] == OK)
+
+    def predict_attention(self, data: Observations | xarray.Dataset) -> Float[np.ndarray, "n h k"]:
+        """Predicted attention to each label position; needs no observed attention.
+
+        Returns
+        -------
+        [n, h, k] for the readout's heads, 0 where there is no demonstration, NaN for heads without constants.
+        """
+        self._check_fitted()
+        observations = self._observations(data)
+        return predicted_attention(features(observations, self.terms_), observations.mask, self.theta_)
+
+    def predict_mass(self, data: Observations | xarray.Dataset) -> Float[np.ndarray, "n h l"]:
+        """Predicted attention summed over each label's demonstrations, for the usable heads [n, h, l]."""
+        self._check_fitted()
+        observations = self._observations(data)
+        use = [head in set(self.usable_heads_) for head in self.heads_]
+        if not any(use):
+            reasons = ", ".join(f"{head}: {status}" for head, status in list(self.status_.items())[:4])
+            raise FitError(f"readout: no head has constants ({reasons}); fit other heads or other prompts")
+        attention = predicted_attention(features(observations, self.terms_), observations.mask, self.theta_[use])
+        return label_mass(attention, observations.label, observations.label_mask.shape[1])
+
+    def predict_proba(self, data: Observations | xarray.Dataset) -> Float[np.ndarray, "n l"]:
+        """Predicted probabilities over each prompt's own labels [n, l]; rows sum to 1.
+
+        Raises
+        ------
+        FitError
+            When the readout is not fitted or no head has constants.
+        """
+        observations = self._observations(data)
+        return self.link_.predict(self.predict_mass(observations), observations.label_mask)
+
+    def summary(self, rows: int = 20) -> str:
+        """Constants, link and degenerate heads on one screen."""
+        self._check_fitted()
+        extra = ", ".join(f"{value:.3f}" for value in self.link_.constants[:8])
+        lines = [
+            f"Softmax readout of {len(self.heads_)} heads, fitted to {self.n_prompts_} prompts in "
+            f"{self.n_contexts_} contexts",
+            f"link {self.link_.name}" + (f", constants {extra}" if extra else ", no constants"),
+        ]
+        good = self.usable_heads_
+        for head in good[:rows]:
+            numbers = "  ".join(f"{term} {self.constants_[head][term]}" for term in self.terms_)
+            lines.append(f"  {head:<8} {numbers}")
+        if len(good) > rows:
+            lines.append(f"  ... and {len(good) - rows} more")
+        counts: dict[str, list[str]] = {}
+        for head, status in self.status_.items():
+            if status != OK:
+                counts.setdefault(status, []).append(head)
+        for status, names in counts.items():
+            lines.append(f"  {status}: {len(names)} ({', '.join(names[:5])}{', ...' if len(names) > 5 else ''})")
+        if good:
+            lines.append(f"intervals: {self.constants_[good[0]][self.terms_[0]].method}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that predictions and reports need, as plain values."""
+        self._check_fitted()
+
+        def plain(table: dict[str, dict[str, Estimate]] | None) -> Any:
+            if table is None:
+                return None
+            return {h: {term: e.to_dict() for term, e in row.items()} for h, row in table.items()}
+
+        return {
+            "format": FORMAT,
+            "link": self.link_.name,
+            "link_constants": list(self.link_.constants),
+            "terms": list(self.terms_),
+            "heads": list(self.heads_),
+            "match": self.match if self.match is None or isinstance(self.match, str) else "given",
+            "level": self.level,
+            "bootstrap": self.bootstrap,
+            "seed": self.seed,
+            "n_prompts": self.n_prompts_,
+            "n_contexts": self.n_contexts_,
+            "status": self.status_,
+            "theta": _nullable(self.theta_),
+            "covariance": _nullable(self.covariance_),
+            "constants": plain(self.constants_),
+            "bootstrap_constants": plain(self.bootstrap_constants_),
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> SoftmaxReadout:
+        """Read what `to_dict` wrote.
+
+        Raises
+        ------
+        FitError
+            When it is not such a dictionary.
+        """
+        if data.get("format") != FORMAT:
+            raise FitError(f"readout file: expected format {FORMAT!r}, got {data.get('format')!r}")
+        link = type(make_link(data["link"]))(constants=tuple(data["link_constants"]))
+        match = None if data["match"] == "given" else data["match"]
+        new = cls(
+            link,
+            data["heads"],
+            data["terms"],
+            match=match,
+            level=data["level"],
+            bootstrap=data["bootstrap"],
+            seed=data["seed"],
+        )
+
+        def table(rows: Any) -> dict[str, dict[str, Estimate]]:
+            return {h: {t: Estimate.from_dict(e) for t, e in row.items()} for h, row in rows.items()}
+
+        new.heads_, new.terms_, new.link_ = tuple(data["heads"]), tuple(data["terms"]), link
+        new.theta_ = np.array(data["theta"], dtype=np.float64)
+        new.covariance_ = np.array(data["covariance"], dtype=np.float64)
+        new.status_ = dict(data["status"])
+        new.constants_ = table(data["constants"])
+        boot = data["bootstrap_constants"]
+        new.bootstrap_constants_ = None if boot is None else table(boot)
+        new.n_prompts_, new.n_contexts_ = data["n_prompts"], data["n_contexts"]
+        return new
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted readout as JSON."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> SoftmaxReadout:
+        """Read a readout that `save` wrote.
+
+        Raises
+        ------
+        FitError
+            When the file is missing or not a readout.
+        """
+        try:
+            data = json.loads(Path(path).read_text())
+        except (OSError, json.JSONDecodeError) as error:
+            raise FitError(f"readout file {path}: cannot be read as JSON ({error}); save a fit first") from error
+        return cls.from_dict(data)
+
+
+def _nullable(array: np.ndarray) -> Any:
+    """Nested lists with None for NaN."""
+    plain = array.astype(object)
+    plain[~np.isfinite(array)] = None
+    return plain.tolist()

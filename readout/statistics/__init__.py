@@ -1,0 +1,21 @@
+"""Clustered intervals: the one source of every interval that this package reports."""
+
+from readout.statistics.bootstrap import bootstrap_weights, cluster_bootstrap, ratio_bootstrap
+from readout.statistics.clusters import cluster_index, cluster_sums
+from readout.statistics.estimate import Estimate
+from readout.statistics.intervals import cluster_difference, cluster_mean, cluster_means
+from readout.statistics.multiple import adjust_p_values, max_t_p_values
+
+__all__ = [
+    "Estimate",
+    "adjust_p_values",
+    "bootstrap_weights",
+    "cluster_bootstrap",
+    "cluster_difference",
+    "cluster_index",
+    "cluster_mean",
+    "cluster_means",
+    "cluster_sums",
+    "max_t_p_values",
+    "ratio_bootstrap",
+]

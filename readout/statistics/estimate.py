@@ -1,0 +1,70 @@
+"""A number with its interval and the method that gave it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+def number_or_none(value: float) -> float | None:
+    """JSON has no NaN and no infinity: they are written as null."""
+    return float(value) if math.isfinite(value) else None
+
+
+def number_or_nan(value: float | None) -> float:
+    """Read what `number_or_none` wrote."""
+    return math.nan if value is None else float(value)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value, its interval, and how the interval was made.
+
+    Parameters
+    ----------
+    value, low, high
+        The estimate and the two ends of its interval, in the estimate's own unit.
+    se
+        Standard error, NaN where the method gives none.
+    n, clusters
+        Number of observations and of clusters (contexts) they fall into.
+    method
+        What the interval is, in words.
+    """
+
+    value: float
+    low: float
+    high: float
+    se: float
+    n: int
+    clusters: int
+    method: str
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def summary(self, digits: int = 3) -> str:
+        """The value and its interval on one line."""
+        return f"{self.value:.{digits}f} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON (NaN becomes None)."""
+        raw = asdict(self)
+        return {key: number_or_none(v) if isinstance(v, float) else v for key, v in raw.items()}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Estimate:
+        """Read what `to_dict` wrote."""
+        numbers = {key: number_or_nan(data[key]) for key in ("value", "low", "high", "se")}
+        return cls(**numbers, n=int(data["n"]), clusters=int(data["clusters"]), method=str(data["method"]))
+
+    def to_json(self) -> str:
+        """One JSON object."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Estimate:
+        """Read what `to_json` wrote."""
+        return cls.from_dict(json.loads(text))
