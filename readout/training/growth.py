@@ -1,0 +1,276 @@
+"""What grows in a model while it is trained: the same measures at every checkpoint, as for any other model."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import Tensor
+
+from readout.fitting import Observations, SoftmaxReadout, label_mass
+from readout.models import Edits, LanguageModel, Session, pack
+from readout.prompts import Prompt, PromptDistribution, TokenizedPrompt, label_pool, tokenize
+from readout.records import ExtractionOptions, extract
+
+ACCURACY = PromptDistribution(
+    "synthetic", classes=6, shots=((3, 3), (2, 2, 2), (2,) * 4, (2,) * 5, (2,) * 6), queries=2, size=60, seed=11
+)
+FIT = PromptDistribution("synthetic", classes=3, shots=3, class_half="a", label_half="a", queries=4, size=48, seed=12)
+TARGET = PromptDistribution(
+    "synthetic", classes=5, shots=(4, 3, 2, 1, 1), class_half="b", label_half="b", queries=4, size=48, seed=13
+)
+PAIRS = PromptDistribution("synthetic", classes=2, shots=4, queries=2, size=32, seed=14)
+GATE = PromptDistribution("synthetic", classes=3, shots=(1, 1, 2), queries=4, size=48, seed=15)
+READERS = 3
+"""Largest number of heads in the readout of a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Measures of one checkpoint.
+
+    Parameters
+    ----------
+    accuracy : float
+        Share of prompts (2-6 classes, two or three shots) whose right label is the likeliest of the vocabulary.
+    label_mass : float
+        Probability of the prompt's own labels together, on the same prompts.
+    reader_gap : float
+        Attention to matching minus to other labels of the head named on the other half of the contexts.
+    reader_sink : float
+        That head's attention to the first token.
+    writer_effect : float
+        How far the logit difference moves towards a class-swapped prompt's when all heads below the reader write at
+        the labels what they write there: 0 not at all, 1 all the way.
+    gate_pair : float
+        P(matching label) where another label repeats, minus where its first occurrence is replaced by a fresh one.
+    suppression : float
+        Log-probability of the last label minus that of labels as frequent, none of them matching; negative: pushed down.
+    readout_kl, agreement : float
+        Held-out KL(model || readout), nats, and share of equal likeliest labels.
+    frequency_kl, ceiling_kl : float
+        The same KL of label frequency and of the observed attention put through the same link.
+    """
+
+    accuracy: float
+    label_mass: float
+    reader_gap: float
+    reader_sink: float
+    writer_effect: float
+    gate_pair: float
+    suppression: float
+    readout_kl: float
+    agreement: float
+    frequency_kl: float
+    ceiling_kl: float
+
+
+def measure_growth(model: Any, tokenizer: Any) -> dict[str, float]:
+    """Take all measures of a model of the synthetic task.
+
+    Parameters
+    ----------
+    model : transformers causal language model
+        Left as it is: the measures work on a copy.
+    tokenizer : PreTrainedTokenizerFast
+        Its tokenizer.
+
+    Returns
+    -------
+    dict
+        The fields of `Growth`.
+    """
+    language_model = LanguageModel(copy.deepcopy(model), tokenizer, "growing")
+    options = ExtractionOptions(effects=False)
+    fit, target = (extract(language_model, each, options=options) for each in (FIT, TARGET))
+    accurate, mass = _accuracy(language_model, ACCURACY)
+    gap, sink, layer = reader_gap(fit)
+    growth = Growth(
+        accurate,
+        mass,
+        gap,
+        sink,
+        writer_effect(language_model, tokenize(PAIRS.prompts(), tokenizer), layer),
+        gate_pair(language_model, GATE),
+        suppression(fit),
+        **readout_error(fit, target),
+    )
+    return asdict(growth)
+
+
+def matching_gap(record: xr.Dataset) -> np.ndarray:
+    """Attention to matching minus attention to other labels, float64[prompts, heads]."""
+    attention = np.nan_to_num(record["attention"].values.astype(np.float64))
+    match = record["demonstration_class"].values == record["query_class"].values[:, None]
+    return np.where(match[:, None], attention, -attention).sum(-1)  # type: ignore[no-any-return]
+
+
+def reader_gap(record: xr.Dataset) -> tuple[float, float, int]:
+    """Name the head of the greatest gap on even contexts; return its gap and sink on odd ones, and its layer."""
+    gap, odd = matching_gap(record), record["context"].values % 2 == 1
+    head = int(gap[~odd].mean(0).argmax())
+    sink = record["sink"].values[odd, head].mean()
+    return float(gap[odd, head].mean()), float(sink), int(record["layer"].values[head])
+
+
+def readout_error(fit: xr.Dataset, target: xr.Dataset, readers: int = READERS) -> dict[str, float]:
+    """Fit constants and gain on one record and predict another.
+
+    Parameters
+    ----------
+    fit, target : xarray.Dataset
+        Records; the heads are named on `fit`: of the `readers` greatest gaps those above half of the greatest.
+    readers : int
+        Largest number of heads.
+
+    Returns
+    -------
+    dict of float
+        `readout_kl`, `agreement`, `frequency_kl` and `ceiling_kl`.
+    """
+    seen, asked = Observations.from_record(fit), Observations.from_record(target)
+    gap = matching_gap(fit).mean(0)
+    ranked = np.argsort(-gap)[:readers]
+    heads = [seen.heads[h] for h in ranked if h == ranked[0] or gap[h] > gap.max() / 2]
+    readout = SoftmaxReadout("gain", heads).fit(seen)
+    truth = asked.label_probability
+    predicted = readout.predict_proba(asked)
+    observed = asked.select_heads(readout.usable_heads_)
+    mass = label_mass(np.nan_to_num(observed.attention), observed.label, observed.label_mask.shape[1])
+    counts = (asked.label[:, :, None] == np.arange(truth.shape[1])).sum(1)
+    return {
+        "readout_kl": divergence(truth, predicted),
+        "agreement": float((truth.argmax(1) == predicted.argmax(1)).mean()),
+        "frequency_kl": divergence(truth, counts / counts.sum(1, keepdims=True)),
+        "ceiling_kl": divergence(truth, readout.link_.predict(mass, observed.label_mask)),
+    }
+
+
+def divergence(truth: np.ndarray, predicted: np.ndarray) -> float:
+    """Mean KL(truth || predicted) over prompts in nats, float64[prompts, labels] each."""
+    ratio = np.log(np.where(truth > 0, truth, 1.0)) - np.log(np.where(truth > 0, predicted, 1.0))
+    return float((truth * ratio).sum(1).mean())
+
+
+def suppression(record: xr.Dataset) -> float:
+    """Log-probability of the last label against others that match as little; balanced counts are assumed."""
+    logprob = record["label_logprob"].values.astype(np.float64)
+    last = record["demonstration_label"].values[:, -1]
+    answer = record["query_label"].values
+    others = np.isfinite(logprob) & (np.arange(logprob.shape[1]) != last[:, None])
+    others &= np.arange(logprob.shape[1]) != answer[:, None]
+    use = last != answer
+    mean = np.where(others, logprob, 0.0).sum(1) / np.maximum(others.sum(1), 1)
+    return float((logprob[np.arange(len(last)), last] - mean)[use].mean())
+
+
+def gate_pair(model: LanguageModel, distribution: PromptDistribution) -> float:
+    """P(matching label) where another label repeats, minus where that label's first occurrence is a fresh label.
+
+    Only the first occurrence is relabelled: another token at the second one would be a difference of its own.
+    """
+    pairs = [pair for prompt in distribution.prompts() for pair in _replaced(prompt)]
+    repeated, fresh = (_answer_probability(model, tokenize(side, model.tokenizer)) for side in zip(*pairs, strict=True))
+    return float((repeated - fresh).mean())
+
+
+def _replaced(prompt: Prompt) -> list[tuple[Prompt, Prompt]]:
+    """The prompt and its twin without a repeat, if its query's class is not the one that repeats."""
+    shown = [demonstration.label for demonstration in prompt.demonstrations]
+    double = next(label for label in shown if shown.count(label) > 1)
+    if prompt.correct_label == double:
+        return []
+    fresh = next(label for label in label_pool("words") if label not in prompt.labels)
+    first = shown.index(double)
+    demonstrations = list(prompt.demonstrations)
+    demonstrations[first] = replace(demonstrations[first], label=fresh)
+    owner = prompt.label_classes[prompt.labels.index(double)]
+    twin = replace(
+        prompt,
+        demonstrations=tuple(demonstrations),
+        labels=(*prompt.labels, fresh),
+        label_classes=(*prompt.label_classes, owner),
+    )
+    return [(prompt, twin)]
+
+
+def writer_effect(model: LanguageModel, prompts: Sequence[TokenizedPrompt], layer: int) -> float:
+    """Swap what the heads below `layer` write at the labels for what they write in the class-swapped prompt.
+
+    Parameters
+    ----------
+    model : LanguageModel
+        The model.
+    prompts : sequence of TokenizedPrompt
+        Two balanced classes, texts of equal length.
+    layer : int
+        Heads of the layers below are swapped.
+
+    Returns
+    -------
+    float
+        Share of the way from the prompt's own logit difference to the swapped prompt's; 0 where these differ by less
+        than a tenth of a nat.
+    """
+    own = [prompt.token_ids for prompt in prompts]
+    swapped = [_class_swapped(prompt) for prompt in prompts]
+    labels = torch.from_numpy(np.stack([prompt.label_positions for prompt in prompts]))
+    rows = torch.arange(len(prompts))[:, None]
+    written: dict[int, Tensor] = {}
+
+    def keep(outputs: Tensor, session: Session) -> Tensor:
+        written[len(written)] = outputs[rows, labels].clone()
+        return outputs
+
+    def write(number: int) -> Any:
+        def edit(outputs: Tensor, session: Session) -> Tensor:
+            outputs = outputs.clone()
+            outputs[rows, labels] = written[number]
+            return outputs
+
+        return edit
+
+    before = _logit_difference(model, prompts, own, Edits())
+    after = _logit_difference(model, prompts, swapped, Edits(outputs={number: [keep] for number in range(layer)}))
+    moved = _logit_difference(model, prompts, own, Edits(outputs={number: [write(number)] for number in range(layer)}))
+    return (before - moved) / (before - after) if abs(before - after) > 0.1 else 0.0
+
+
+def _class_swapped(prompt: TokenizedPrompt) -> np.ndarray:
+    """Token ids with the texts of the two classes exchanged, labels in place."""
+    tokens = prompt.token_ids.copy()
+    first, second = (np.flatnonzero(prompt.demonstration_labels == label) for label in (0, 1))
+    for one, other in zip(first, second, strict=True):
+        a, b = (slice(*prompt.demonstration_spans[place]) for place in (one, other))
+        tokens[a], tokens[b] = prompt.token_ids[b], prompt.token_ids[a]
+    return tokens
+
+
+def _logit_difference(
+    model: LanguageModel, prompts: Sequence[TokenizedPrompt], tokens: Sequence[np.ndarray], edits: Edits
+) -> float:
+    candidates = torch.from_numpy(np.stack([prompt.label_ids for prompt in prompts]))
+    answer = torch.tensor([prompt.prompt.labels.index(prompt.prompt.correct_label) for prompt in prompts])
+    found = model.run(pack([[row] for row in tokens]), candidates, edits=edits).log_probabilities
+    right = found.gather(1, answer[:, None]).squeeze(1)
+    return float((2 * right - found.sum(1)).mean())
+
+
+def _answer_probability(model: LanguageModel, prompts: Sequence[TokenizedPrompt]) -> Tensor:
+    answer = [p.label_ids[p.prompt.labels.index(p.prompt.correct_label)] for p in prompts]
+    batch = pack([[prompt.token_ids] for prompt in prompts])
+    return model.run(batch, torch.tensor(np.array(answer))[:, None]).log_probabilities[:, 0].exp()
+
+
+def _accuracy(model: LanguageModel, distribution: PromptDistribution) -> tuple[float, float]:
+    prompts = tokenize(distribution.prompts(), model.tokenizer)
+    vocabulary = torch.arange(len(model.tokenizer)).expand(len(prompts), -1)
+    found = model.run(pack([[prompt.token_ids] for prompt in prompts]), vocabulary).log_probabilities
+    answer = [p.label_ids[p.prompt.labels.index(p.prompt.correct_label)] for p in prompts]
+    mass = [float(row[torch.from_numpy(p.label_ids)].exp().sum()) for row, p in zip(found, prompts, strict=True)]
+    return float((found.argmax(1).numpy() == np.array(answer)).mean()), float(np.mean(mass))
