@@ -3,6 +3,8 @@
 from readout.fitting.constants import ConstantsFit, fit_constants
 from readout.fitting.links import LINKS, Gain, GainPerHead, Link, Power, Share, label_mass, make_link
 from readout.fitting.observations import Observations, head_names
+from readout.fitting.permutations import permuted_match, split_contexts
+from readout.fitting.readers import ReaderRow, ReaderTable, choose_readers
 from readout.fitting.readout import SoftmaxReadout
 from readout.fitting.synthetic import draw_observations
 from readout.fitting.terms import TERMS, features
@@ -16,12 +18,17 @@ __all__ = [
     "Link",
     "Observations",
     "Power",
+    "ReaderRow",
+    "ReaderTable",
     "Share",
     "SoftmaxReadout",
+    "choose_readers",
     "draw_observations",
     "features",
     "fit_constants",
     "head_names",
     "label_mass",
     "make_link",
+    "permuted_match",
+    "split_contexts",
 ]

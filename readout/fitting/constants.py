@@ -139,7 +139,10 @@ def fit_constants(
     n = observations.n_prompts
     index, count = cluster_index(observations.context)
     rows = observed_rows(observations.attention, columns)
-    mass = observations.attention.sum(axis=(0, 2), dtype=np.float64) / n
+    ones = observations.mask[:, :, None].astype(np.float64)
+    sums = rows.sum(axis=0)
+    every = sums if "base" in terms else observed_rows(observations.attention, ones).sum(axis=0)
+    mass = every[:, terms.index("base") if "base" in terms else 0] / n
     status = np.full(h, newton.OK, dtype=object)
     status[mass > 1 - newton.SMALLEST_MASS] = newton.SATURATED
     status[mass < newton.SMALLEST_MASS] = newton.NO_ATTENTION
@@ -151,7 +154,7 @@ def fit_constants(
     open_ = np.flatnonzero(status == newton.OK)
     if open_.size:
         demonstrations = float(observations.mask.sum(axis=1).mean())
-        likelihood = Likelihood(patterns, patterns.prompts, rows[:, open_].sum(axis=0))
+        likelihood = Likelihood(patterns, patterns.prompts, sums[open_])
         result = newton.maximise(likelihood, newton.starting_values(mass[open_], demonstrations, d))
         highest = np.abs(np.einsum("grd,pd->grp", patterns.rows, result.theta)).max(axis=(0, 1))
         verdict = np.where(result.converged, newton.OK, newton.NOT_CONVERGED).astype(object)
@@ -164,7 +167,7 @@ def fit_constants(
     draws = np.full((bootstrap, h, d), np.nan) if bootstrap else None
     use = np.flatnonzero(status == newton.OK)
     if use.size:
-        given = (patterns, rows[:, use], theta[use], index, count)
+        given = (patterns, rows if use.size == h else rows[:, use], theta[use], index, count)
         if covariance:
             spread[use] = sandwich(*given)
         if draws is not None and count > 1:

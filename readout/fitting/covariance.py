@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
@@ -15,6 +17,77 @@ SANDWICH = "sandwich clustered by context (CR2), t with C - 1 degrees of freedom
 BOOTSTRAP = "cluster bootstrap by context (percentile)"
 
 
+def context_scores(
+    patterns: Patterns,
+    rows: Float[np.ndarray, "n h d"],
+    theta: Float[np.ndarray, "h d"],
+    index: Int[np.ndarray, " n"],
+    count: int,
+) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    """Score and information of each context, block by block of heads.
+
+    Parameters
+    ----------
+    patterns
+        Patterns of the prompts.
+    rows
+        [n, h, d] attention times feature row, from `observed_rows`.
+    theta
+        [h, d] constants.
+    index, count
+        Contexts as 0..C-1, and C.
+
+    Yields
+    ------
+    The slice of heads, scores [c, h, d], information [c, h, d, d].
+    """
+    g, d = len(patterns.rows), theta.shape[1]
+    member = sparse.csr_array((np.ones(len(index)), (index, patterns.pattern)), shape=(count, g))
+    observed = cluster_sums(rows, index, count)
+    for block, moments in moment_blocks(patterns, theta):
+        width = block.stop - block.start
+        mean = np.asarray(member @ moments.mean.reshape(g, -1)).reshape(count, width, d)
+        share = np.asarray(member @ moments.hessian.reshape(g, -1)).reshape(count, width, d, d)
+        yield block, observed[:, block] - mean, share
+
+
+def cluster_robust(
+    score: Float[np.ndarray, "c h d"], share: Float[np.ndarray, "c h d d"]
+) -> Float[np.ndarray, "h d d"]:
+    """V = J^-1 (sum_c A_c u_c u_c' A_c') J^-1 with A_c = (I - J_c J^-1)^-1/2 (CR2).
+
+    A_c undoes the pull of a context on the constants that it is measured against.
+
+    Parameters
+    ----------
+    score
+        [c, h, d] u_c, the score of each context at the fitted constants.
+    share
+        [c, h, d, d] J_c, the part of the information J that falls to each context.
+
+    Returns
+    -------
+    [h, d, d]
+
+    Source
+    ------
+    Bell & McCaffrey (2002); Pustejovsky & Tipton (2018), equation 5.
+    """
+    inverse = np.linalg.pinv(share.sum(axis=0), hermitian=True)
+    # In the metric of the information A_c is symmetric: whiten, adjust, and only then colour again.
+    values, vectors = np.linalg.eigh(inverse)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+    white = np.einsum("hde,chd->che", root, score)
+    leverage = np.swapaxes(root, -1, -2) @ share @ root
+    values, vectors = np.linalg.eigh(leverage)
+    # A context with leverage near 1 fixes a constant alone; there the data cannot tell its error.
+    factor = 1.0 / np.sqrt(np.maximum(1.0 - values, 1e-3))
+    turned = np.einsum("chdb,chd->chb", vectors, white) * factor
+    adjusted = np.einsum("hde,cheb,chb->chd", root, vectors, turned, optimize=True)
+    covariance: np.ndarray = np.einsum("chd,che->hde", adjusted, adjusted)
+    return covariance
+
+
 def sandwich(
     patterns: Patterns,
     rows: Float[np.ndarray, "n h d"],
@@ -24,52 +97,20 @@ def sandwich(
 ) -> Float[np.ndarray, "h d d"]:
     """Covariance of the constants that treats contexts, not prompts, as independent.
 
-    V = J^-1 (sum_c A_c u_c u_c' A_c') J^-1, with u_c the score of context c, J the information and J_c its share
-    that falls to context c. A_c = (I - J_c J^-1)^-1/2 undoes the pull of a context on the constants it is
-    measured against (CR2).
-
     Parameters
     ----------
-    patterns
-        Patterns of the prompts.
-    rows
-        [n, h, d] attention times feature row, from `observed_rows`.
-    theta
-        [h, d] fitted constants.
-    index, count
-        Contexts as 0..C-1, and C.
+    patterns, rows, theta, index, count
+        As in `context_scores`.
 
     Returns
     -------
     [h, d, d]; NaN with fewer than two contexts.
-
-    Source
-    ------
-    Bell & McCaffrey (2002); Pustejovsky & Tipton (2018), equation 5.
     """
     h, d = theta.shape
-    if count < 2:
-        return np.full((h, d, d), np.nan)
-    g = len(patterns.rows)
-    member = sparse.csr_array((np.ones(len(index)), (index, patterns.pattern)), shape=(count, g))
-    observed = cluster_sums(rows, index, count)
-    covariance = np.empty((h, d, d))
-    for block, moments in moment_blocks(patterns, theta):
-        width = block.stop - block.start
-        mean = np.asarray(member @ moments.mean.reshape(g, -1)).reshape(count, width, d)
-        share = np.asarray(member @ moments.hessian.reshape(g, -1)).reshape(count, width, d, d)
-        score = observed[:, block] - mean
-        inverse = np.linalg.pinv(share.sum(axis=0), hermitian=True)
-        # In the metric of the information A_c is symmetric: whiten, adjust, and only then colour again.
-        values, vectors = np.linalg.eigh(inverse)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
-        white = np.einsum("hde,chd->che", root, score)
-        leverage = np.einsum("hda,chde,heb->chab", root, share, root)
-        values, vectors = np.linalg.eigh(leverage)
-        # A context with leverage near 1 fixes a constant alone; there the data cannot tell its error.
-        factor = 1.0 / np.sqrt(np.maximum(1.0 - values, 1e-3))
-        adjusted = np.einsum("chab,chb,chdb,chd->cha", vectors, factor, vectors, white)
-        covariance[block] = np.einsum("hda,cha,chb,heb->hde", root, adjusted, adjusted, root, optimize=True)
+    covariance = np.full((h, d, d), np.nan)
+    if count > 1:
+        for block, score, share in context_scores(patterns, rows, theta, index, count):
+            covariance[block] = cluster_robust(score, share)
     return covariance
 
 
@@ -88,7 +129,7 @@ def bootstrap_constants(
     Parameters
     ----------
     patterns, rows, theta, index, count
-        As in `sandwich`.
+        As in `context_scores`.
     draws, seed
         Number of bootstrap draws and their seed.
 

@@ -14,6 +14,9 @@ from readout.errors import FitError
 
 # The smallest share a label can be given, so that no prediction is infinitely wrong.
 FLOOR = 1e-6
+# Penalty on squared constants in units of logits, for links with several: heads whose masses are nearly
+# proportional would else get huge constants that cancel, and fall apart on another distribution.
+RIDGE = 1e-4
 
 
 def label_mass(
@@ -67,6 +70,8 @@ def fit_log_linear(
 ) -> Float[np.ndarray, " j"]:
     """Constants g that minimise the mean KL(P || softmax_l(features . g)); convex.
 
+    Several constants are held together by a slight ridge, `RIDGE` / 2 times their squares in units of logits.
+
     Parameters
     ----------
     features
@@ -93,6 +98,7 @@ def fit_log_linear(
     scale = np.sqrt((centred**2).mean(axis=(0, 1)))
     scale = np.where(scale > 0, scale, 1.0)
     columns = centred / scale
+    ridge = RIDGE if columns.shape[2] > 1 else 0.0
 
     def loss(g: np.ndarray) -> tuple[float, np.ndarray]:
         logits = columns @ g
@@ -101,7 +107,7 @@ def fit_log_linear(
         total = weight.sum(axis=1, keepdims=True)
         cross = (probability * (highest + np.log(total) - logits)).sum() / n
         gradient = np.einsum("nl,nlj->j", weight / total - probability, columns) / n
-        return float(cross), gradient
+        return float(cross + ridge / 2 * g @ g), gradient + ridge * g
 
     found = optimize.minimize(
         loss, start * scale, jac=True, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-9, "maxiter": 500}

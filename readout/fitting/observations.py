@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -137,7 +138,7 @@ class Observations:
         """Number of different contexts."""
         return len(np.unique(self.context))
 
-    @property
+    @cached_property
     def measured(self) -> Bool[np.ndarray, " h"]:
         """Heads that are not NaN throughout."""
         measured: np.ndarray = ~np.isnan(self.attention).all(axis=(0, 2))

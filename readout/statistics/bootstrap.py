@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -17,6 +18,8 @@ Method = Literal["percentile", "bca"]
 Statistic = Callable[[Float[np.ndarray, " b q"]], Float[np.ndarray, " b"]]
 
 
+# A report asks for the same weights for every number in it.
+@lru_cache(maxsize=8)
 def bootstrap_weights(clusters: int, draws: int, seed: int) -> Float[np.ndarray, " b c"]:
     """How often each cluster is drawn: multinomial weights, the same for the same seed.
 
@@ -32,7 +35,9 @@ def bootstrap_weights(clusters: int, draws: int, seed: int) -> Float[np.ndarray,
     [B, C] float64, each row summing to C.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
-    return rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=draws).astype(np.float64)
+    weights = rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=draws).astype(np.float64)
+    weights.flags.writeable = False
+    return weights
 
 
 def interval_from_draws(
@@ -135,3 +140,29 @@ def ratio_bootstrap(
     """Bootstrap interval of sum(numerator) / sum(denominator)."""
     columns = np.column_stack([numerator, denominator])
     return cluster_bootstrap(columns, clusters, lambda s: s[:, 0] / s[:, 1], draws=draws, level=level, seed=seed)
+
+
+def bootstrap_difference(
+    first: Float[np.ndarray, " n"],
+    first_clusters: Shaped[np.ndarray, " n"],
+    second: Float[np.ndarray, " m"],
+    second_clusters: Shaped[np.ndarray, " m"],
+    *,
+    draws: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Estimate:
+    """Bootstrap interval of mean(first) - mean(second) for two samples that share no cluster."""
+    value, drawn, size, clusters = 0.0, np.zeros(draws), 0, 0
+    for sign, values, names in ((1, first, first_clusters), (-1, second, second_clusters)):
+        array = np.asarray(values, dtype=np.float64)
+        index, count = cluster_index(names)
+        sums = cluster_sums(np.column_stack([array, np.ones(len(array))]), index, count)
+        # The two samples are independent, so they must not be drawn by the same weights.
+        weighted = bootstrap_weights(count, draws, seed + (sign < 0)) @ sums
+        value += sign * float(array.mean())
+        drawn = drawn + sign * weighted[:, 0] / weighted[:, 1]
+        size, clusters = size + len(array), clusters + count
+    low, high = interval_from_draws(value, drawn, level)
+    name = f"{100 * level:g} % cluster bootstrap by context, two samples (percentile, {draws} draws)"
+    return Estimate(value, low, high, float(drawn.std(ddof=1)), size, clusters, name)

@@ -73,6 +73,48 @@ def cluster_means(
     ]
 
 
+def cluster_ratios(
+    numerator: Float[np.ndarray, " n q"],
+    denominator: Float[np.ndarray, " n q"],
+    clusters: Shaped[np.ndarray, " n"],
+    level: float = 0.95,
+) -> list[Estimate]:
+    """Ratio of sums, column by column, with a clustered t interval; a slope through zero is one such ratio.
+
+    Parameters
+    ----------
+    numerator, denominator
+        [n, q]; for the slope of y on x: x y and x^2.
+    clusters, level
+        As in `cluster_means`.
+
+    Returns
+    -------
+    One Estimate per column; NaN where the denominators sum to 0, no interval with fewer than two clusters.
+
+    Source
+    ------
+    Linearisation: the variance is C/(C-1) sum_c (sum_{n in c} (num - ratio den))^2 / (sum den)^2.
+    """
+    num, den = np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
+    if num.shape != den.shape or num.ndim != 2:
+        raise ReadoutError(f"ratio: expected two arrays [n, q] of equal shape, got {num.shape} and {den.shape}")
+    index, count = cluster_index(clusters)
+    one, two = cluster_sums(num, index, count), cluster_sums(den, index, count)
+    total = two.sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = one.sum(axis=0) / total
+        spread = ((one - ratio * two) ** 2).sum(axis=0)
+        se = np.sqrt(np.float64(count) / (count - 1) * spread) / np.abs(total)
+    se = se if count > 1 else np.full_like(total, np.nan)
+    half = stats.t.ppf(0.5 + level / 2, max(count - 1, 1)) * se
+    method = f"{100 * level:g} % t interval of a ratio, clustered by context (CR1)"
+    return [
+        Estimate(float(r), float(r - w), float(r + w), float(s), len(num), count, method)
+        for r, w, s in zip(ratio, half, se, strict=True)
+    ]
+
+
 def cluster_mean(values: Float[np.ndarray, " n"], clusters: Shaped[np.ndarray, " n"], level: float = 0.95) -> Estimate:
     """Mean of one quantity with its clustered t interval; see `cluster_means`."""
     return cluster_means(np.asarray(values, dtype=np.float64)[:, None], clusters, level)[0]

@@ -1,0 +1,172 @@
+"""How many readers and which link: cross-validated over contexts, on the fit distribution alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from readout.errors import FitError
+from readout.fitting import LINKS, Observations, fit_constants, make_link
+from readout.statistics import Estimate, cluster_difference, cluster_mean
+from readout.validation.controls import masses
+from readout.validation.metrics import prompt_errors
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One number of heads with one link: its cross-validated error, and the excess over the best."""
+
+    n_heads: int
+    link: str
+    kl: Estimate
+    excess: Estimate
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The heads and the link that cross-validation takes.
+
+    Parameters
+    ----------
+    heads, link
+        What to fit.
+    candidates
+        Everything that was tried.
+    rule
+        How the choice was made.
+    folds, seed
+        Of the cross-validation.
+    """
+
+    heads: tuple[str, ...]
+    link: str
+    candidates: tuple[Candidate, ...]
+    rule: str
+    folds: int
+    seed: int
+
+    def summary(self) -> str:
+        """The choice and the best few candidates."""
+        lines = [f"{len(self.heads)} heads ({', '.join(self.heads)}), link {self.link} ({self.rule})"]
+        for c in sorted(self.candidates, key=lambda c: c.kl.value)[:8]:
+            lines.append(f"  {c.n_heads} heads, {c.link:<13} KL {c.kl}, above the best {c.excess}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "heads": list(self.heads),
+            "link": self.link,
+            "rule": self.rule,
+            "folds": self.folds,
+            "seed": self.seed,
+            "candidates": [
+                {"n_heads": c.n_heads, "link": c.link, "kl": c.kl.to_dict(), "excess": c.excess.to_dict()}
+                for c in self.candidates
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Choice:
+        """Read what `to_dict` wrote."""
+        candidates = tuple(
+            Candidate(int(c["n_heads"]), c["link"], Estimate.from_dict(c["kl"]), Estimate.from_dict(c["excess"]))
+            for c in data["candidates"]
+        )
+        return cls(tuple(data["heads"]), data["link"], candidates, data["rule"], int(data["folds"]), int(data["seed"]))
+
+    def to_json(self) -> str:
+        """One JSON object."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Choice:
+        """Read what `to_json` wrote."""
+        return cls.from_dict(json.loads(text))
+
+
+def choose(
+    fit_observations: Observations,
+    candidates: Sequence[str],
+    links: Sequence[str] = tuple(LINKS),
+    *,
+    max_heads: int = 8,
+    folds: int = 5,
+    rule: Literal["one_se", "minimum"] = "one_se",
+    terms: Sequence[str] = ("base", "match"),
+    seed: int = 0,
+) -> Choice:
+    """Choose the number of readers and the link by cross-validation over contexts.
+
+    Constants and link are fitted to the other folds, the error is KL(model || prediction) on the fold left out.
+
+    Parameters
+    ----------
+    fit_observations
+        The fit distribution; the target is never seen.
+    candidates
+        Heads, the strongest first; the first r are tried for every r up to `max_heads`.
+    links
+        Links to try.
+    max_heads, folds, seed
+        Most heads, number of folds, seed of the folds.
+    rule
+        "one_se": the fewest link constants, then the fewest heads, whose error lies above the best by no more than
+        one clustered standard error of the paired difference. "minimum": the smallest error.
+    terms
+        Terms of the score.
+
+    Returns
+    -------
+    Choice
+
+    Raises
+    ------
+    FitError
+        Without candidates or label probabilities, or with fewer contexts than folds.
+    """
+    names = tuple(candidates)[:max_heads]
+    if not names:
+        raise FitError("choose: no candidate heads; the model has no reader on these prompts, or name heads")
+    if not fit_observations.has_probabilities:
+        raise FitError("choose: label_probability is needed to compare links; give it")
+    if rule not in ("one_se", "minimum"):
+        raise FitError(f"rule: expected 'one_se' or 'minimum', got {rule!r}")
+    data = fit_observations.select_heads(names)
+    contexts = np.unique(data.context)
+    if len(contexts) < folds:
+        raise FitError(f"choose: {folds} folds need as many contexts, got {len(contexts)}; take more contexts")
+    rng = np.random.Generator(np.random.PCG64(seed))
+    fold = rng.permutation(np.arange(len(contexts)) % folds)[np.searchsorted(contexts, data.context)]
+    options = [(r, link) for link in links for r in range(1, len(names) + 1)]
+    errors = {option: np.full(data.n_prompts, np.nan) for option in options}
+    for part in range(folds):
+        train, test = data.select_prompts(fold != part), data.select_prompts(fold == part)
+        theta = fit_constants(train, terms, covariance=False).theta
+        # A head that cannot be fitted in this fold gives no mass.
+        shown, hidden = (np.nan_to_num(masses(o, theta, tuple(terms))) for o in (train, test))
+        for r, name in options:
+            link = make_link(name).fit(shown[:, :r], train.label_probability, train.label_mask)
+            prediction = link.predict(hidden[:, :r], test.label_mask)
+            kl = prompt_errors(test.label_probability, prediction, test.label_mask)["kl"]
+            errors[r, name][fold == part] = kl
+    best = min(options, key=lambda option: errors[option].mean())
+    tried = {
+        option: Candidate(
+            *option,
+            cluster_mean(errors[option], data.context),
+            cluster_difference(errors[option], errors[best], data.context),
+        )
+        for option in options
+    }
+    chosen = best
+    if rule == "one_se":
+        near = [o for o in options if tried[o].excess.value <= np.nan_to_num(tried[o].excess.se)]
+        chosen = min(near, key=lambda o: (make_link(o[1]).n_constants(o[0]), o[0]))
+    words = {"one_se": "simplest within one standard error of the best", "minimum": "smallest error"}[rule]
+    text = f"{words}, {folds}-fold cross-validation over contexts"
+    return Choice(names[: chosen[0]], chosen[1], tuple(tried.values()), text, folds, seed)
