@@ -50,7 +50,7 @@ class Growth:
     gate_pair : float
         P(matching label) where another label repeats, minus where its first occurrence is replaced by a fresh one.
     suppression : float
-        Log-probability of the last label minus that of labels as frequent, none of them matching; negative: pushed down.
+        Log-probability of the last label minus that of labels as frequent, none of them matching.
     readout_kl, agreement : float
         Held-out KL(model || readout), nats, and share of equal likeliest labels.
     frequency_kl, ceiling_kl : float

@@ -186,3 +186,38 @@ TINY = Preset(
         ),
     ),
 )  # fmt: skip
+
+
+def _without(name: str, **changes: dict[str, Any]) -> Preset:
+    """The recipe with some phases changed, by name."""
+    phases = tuple(dataclasses.replace(phase, **changes.get(phase.name, {})) for phase in TINY.phases)
+    return dataclasses.replace(TINY, name=name, phases=phases)
+
+
+_STEP = Preset(
+    "test",
+    (
+        Phase("copy", 3, class_pool=16, label_pool=16, classes=(4, 5), demonstrations=6, cover_first=True, echo=4),
+        Phase("noise", 5, demonstrations=6, noise=0.15, words_per_class=8, **_GATE, **_WORDS),  # type: ignore[arg-type]
+    ),
+    layers=2, heads=2, hidden=16, head_dim=8, feed_forward=16, batch=4, warmup=2, checkpoint_every=2,
+)  # fmt: skip
+
+PRESETS = {
+    preset.name: preset
+    for preset in (
+        TINY,
+        _without("no-echo", copy={"echo": 0}),
+        _without(
+            "no-gate",
+            **{
+                name: {"distinct": 0.0, "masked_until_repeat": False, "until_leak": 0.0}
+                for name in ("gate", "cue", "texts", "noise")
+            },
+        ),
+        dataclasses.replace(
+            TINY, name="no-curriculum", phases=(dataclasses.replace(TINY.phases[-1], steps=1700, echo=32),)
+        ),
+        _STEP,
+    )
+}

@@ -39,7 +39,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(WordLevel(vocabulary(), unk_token=UNKNOWN_WORD))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     tokenizer.post_processor = TemplateProcessing(single=f"{BOS_WORD} $A", special_tokens=[(BOS_WORD, BOS)])
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer, bos_token=BOS_WORD, unk_token=UNKNOWN_WORD, pad_token=UNKNOWN_WORD
     )
 
