@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from readout.fitting.patterns import Patterns
 
 # Beyond exp(500) a score is as good as infinite; clipping keeps products within double range.
 MAX_SCORE = 500.0
 # Numbers held at once while scores are exponentiated; small enough to stay in a processor's cache.
-BLOCK = 1 << 19
+BLOCK = 1 << 18
+# Fewest problems taken together where there are as many: narrow products waste time.
+MIN_WIDTH = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,30 +27,67 @@ class Moments:
     ----------
     log_normaliser : [g, p]
         log(1 + sum_j exp(x_j . theta)).
-    mean : [g, p, d]
-        Predicted mass times feature row, summed over a prompt's demonstrations.
-    hessian : [g, p, d, d]
-        Covariance of the feature row under the predicted masses: minus the Hessian of one prompt.
+    sums : [g, q, p]
+        Predicted masses times the different columns among 1, x and x x', summed over a prompt's demonstrations.
+    place : [1 + d, 1 + d]
+        Which of the q columns is the product of two of (1, x).
     """
 
     log_normaliser: Float[np.ndarray, "g p"]
-    mean: Float[np.ndarray, "g p d"]
-    hessian: Float[np.ndarray, "g p d d"]
+    sums: Float[np.ndarray, "g q p"]
+    place: Int[np.ndarray, "e e"]
+
+    @property
+    def mean(self) -> Float[np.ndarray, "g p d"]:
+        """Predicted mass times feature row, summed over a prompt's demonstrations."""
+        return self.sums[:, self.place[0, 1:]].transpose(0, 2, 1)
+
+    @property
+    def hessian(self) -> Float[np.ndarray, "g p d d"]:
+        """Covariance of the feature row under the predicted masses: minus the Hessian of one prompt."""
+        g, _, p = self.sums.shape
+        d = len(self.place) - 1
+        second = self.sums[:, self.place[1:, 1:].reshape(-1)].transpose(0, 2, 1).reshape(g, p, d, d)
+        mean = self.mean
+        result: np.ndarray = second - mean[..., :, None] * mean[..., None, :]
+        return result
+
+    def total(self, weights: Float[np.ndarray, " g *p"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Weighted sums over patterns of log_normaliser [p], mean [p, d] and hessian [p, d, d]."""
+        d = len(self.place) - 1
+        axes = "g" if weights.ndim == 1 else "gp"
+        value = np.einsum(f"{axes},gp->p", weights, self.log_normaliser)
+        sums = np.einsum(f"{axes},gqp->qp", weights, self.sums)
+        hessian = sums[self.place[1:, 1:]].transpose(2, 0, 1)
+        for a in range(d):
+            for b in range(a + 1):
+                one, two = self.sums[:, self.place[0, 1 + a]], self.sums[:, self.place[0, 1 + b]]
+                hessian[:, a, b] -= np.einsum(f"{axes},gp,gp->p", weights, one, two)
+                hessian[:, b, a] = hessian[:, a, b]
+        return value, sums[self.place[0, 1:]].T, hessian
 
 
-def _products(patterns: Patterns) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The different columns among (count, count x, count x x'), and where each is used."""
+def _products(patterns: Patterns) -> tuple[np.ndarray, np.ndarray]:
+    """The different columns among (count, count x, count x x') [g, q, r], and where each is used."""
     rows, counts = patterns.rows, patterns.counts
     g, r, d = rows.shape
     extended = np.concatenate([np.ones((g, r, 1)), rows], axis=2)
     outer = (extended[:, :, :, None] * extended[:, :, None, :] * counts[:, :, None, None]).reshape(g * r, -1)
-    columns, place = np.unique(outer, axis=1, return_inverse=True)
-    place = place.reshape(d + 1, d + 1)
-    return columns.reshape(g, r, -1).transpose(0, 2, 1).copy(), place[0, 1:], place
+    kept: list[int] = []
+    place = np.empty((d + 1) ** 2, dtype=np.int64)
+    for column in range((d + 1) ** 2):
+        same = [q for q, other in enumerate(kept) if np.array_equal(outer[:, column], outer[:, other])]
+        if not same:
+            kept.append(column)
+        place[column] = same[0] if same else len(kept) - 1
+    columns = outer[:, kept].reshape(g, r, -1).transpose(0, 2, 1).copy()
+    return columns, place.reshape(d + 1, d + 1)
 
 
 def moment_blocks(
-    patterns: Patterns, theta: Float[np.ndarray, "p d"], products: tuple[np.ndarray, ...] | None = None
+    patterns: Patterns,
+    theta: Float[np.ndarray, "p d"],
+    products: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Iterator[tuple[slice, Moments]]:
     """Moments block by block of problems, so that memory stays bounded.
 
@@ -57,6 +97,8 @@ def moment_blocks(
         Feature rows.
     theta
         [p, d] constants of each problem.
+    products
+        What `_products` gave, to compute it once.
 
     Yields
     ------
@@ -66,21 +108,23 @@ def moment_blocks(
     ------
     A_hat = exp(x_i . theta) / (1 + sum_j exp(x_j . theta)); the rest of the prompt has score 0.
     """
-    columns, first, place = products if products is not None else _products(patterns)
+    columns, place = _products(patterns) if products is None else products
     g, r, d = patterns.rows.shape
-    flat = patterns.rows.reshape(g * r, d)
-    step = max(1, BLOCK // (g * r))
-    for start in range(0, len(theta), step):
-        block = slice(start, min(start + step, len(theta)))
-        scores = flat @ theta[block].T
-        weight = np.exp(np.minimum(scores, MAX_SCORE, out=scores), out=scores).reshape(g, r, -1)
-        sums = columns @ weight
+    q = columns.shape[1]
+    width = max(1, min(len(theta), max(MIN_WIDTH, BLOCK // (g * q))))
+    height = max(1, BLOCK // (r * width))
+    for start in range(0, len(theta), width):
+        block = slice(start, min(start + width, len(theta)))
+        turned = theta[block].T
+        sums = np.empty((g, q, turned.shape[1]))
+        for low in range(0, g, height):
+            part = slice(low, min(low + height, g))
+            scores = patterns.rows[part].reshape(-1, d) @ turned
+            np.exp(np.minimum(scores, MAX_SCORE, out=scores), out=scores)
+            np.matmul(columns[part], scores.reshape(-1, r, turned.shape[1]), out=sums[part])
         total = 1.0 + sums[:, place[0, 0]]
         sums /= total[:, None]
-        mean = sums[:, first].transpose(0, 2, 1)
-        second = sums[:, place[1:, 1:].reshape(-1)].transpose(0, 2, 1).reshape(g, -1, d, d)
-        second -= mean[..., :, None] * mean[..., None, :]
-        yield block, Moments(np.log(total), mean, second)
+        yield block, Moments(np.log(total), sums, place)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +144,11 @@ class Likelihood:
     patterns: Patterns
     weights: Float[np.ndarray, " *p g"]
     observed: Float[np.ndarray, "p d"]
+
+    @cached_property
+    def products(self) -> tuple[np.ndarray, np.ndarray]:
+        """Columns that every evaluation needs."""
+        return _products(self.patterns)
 
     def evaluate(
         self, theta: Float[np.ndarray, "p d"], problems: np.ndarray
@@ -121,17 +170,9 @@ class Likelihood:
         value = np.empty(p)
         mean = np.empty((p, d))
         hessian = np.empty((p, d, d))
-        products = _products(self.patterns)
-        for block, moments in moment_blocks(self.patterns, theta, products):
+        for block, moments in moment_blocks(self.patterns, theta, self.products):
             w = self.weights if self.weights.ndim == 1 else self.weights[problems[block]].T
-            if w.ndim == 1:
-                value[block] = w @ moments.log_normaliser
-                mean[block] = np.tensordot(w, moments.mean, 1)
-                hessian[block] = np.tensordot(w, moments.hessian, 1)
-            else:
-                value[block] = np.einsum("gp,gp->p", w, moments.log_normaliser)
-                mean[block] = np.einsum("gp,gpd->pd", w, moments.mean)
-                hessian[block] = np.einsum("gp,gpde->pde", w, moments.hessian)
+            value[block], mean[block], hessian[block] = moments.total(w)
         observed = self.observed[problems]
         return np.einsum("pd,pd->p", observed, theta) - value, observed - mean, hessian
 
