@@ -45,7 +45,7 @@ def load_model(
     UnsupportedModelError
         If it can be loaded but not read rightly.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     if dtype not in DTYPES:
         raise ReadoutError(f"unknown dtype {dtype!r}: expected one of {', '.join(DTYPES)}")
@@ -56,12 +56,9 @@ def load_model(
         model: Any = AutoModelForCausalLM.from_pretrained(
             path, revision=revision, dtype=DTYPES[dtype], attn_implementation="eager", **options
         )
-        tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
     except (OSError, ValueError) as error:
-        first_line = str(error).strip().splitlines()[0]
-        raise ReadoutError(
-            f"model {name!r} could not be loaded from {path}: {first_line} (offline, give a local folder)"
-        ) from error
+        raise _not_loaded(name, path, error) from error
+    tokenizer = load_tokenizer(name, revision)
     if "device_map" not in options:
         model.to(best_device() if device == "auto" else device)
     loaded = LanguageModel(model, tokenizer, name, source.provenance | _details(model, dtype))
@@ -70,6 +67,23 @@ def load_model(
         loaded.can_share = report.can_share
         loaded.provenance["shares_contexts"] = report.can_share
     return loaded
+
+
+def load_tokenizer(name: str, revision: str | None = None) -> Any:
+    """Load the tokenizer of a model without its weights; ``name`` as in `load_model`."""
+    from transformers import AutoTokenizer
+
+    source = resolve(name, revision)
+    path = str(unpacked(source)) if source.gguf_file else source.path
+    try:
+        return AutoTokenizer.from_pretrained(path, revision=revision)
+    except (OSError, ValueError) as error:
+        raise _not_loaded(name, path, error) from error
+
+
+def _not_loaded(name: str, path: str, error: Exception) -> ReadoutError:
+    first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return ReadoutError(f"model {name!r} could not be loaded from {path}: {first_line} (offline, give a local folder)")
 
 
 def best_device() -> str:

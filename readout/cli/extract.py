@@ -1,0 +1,34 @@
+"""readout extract: record what a model does on a prompt distribution."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from readout.cli.options import distribution_from, distribution_options, load, model_options
+
+
+@click.command("extract")
+@model_options
+@distribution_options()
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="folder of the record (zarr)")
+@click.option("--residual-layers", default="", help="keep the residual stream entering these layers, e.g. 13,18")
+@click.option("--quiet", is_flag=True, help="no progress bar")
+def command(out: Path, residual_layers: str, quiet: bool, **options: Any) -> None:
+    """Record attention, label probabilities and direct effects; run again to go on after a stop.
+
+    \b
+    readout extract --model smollm2-135m --task words --shots 8 --out runs/words.zarr
+    """
+    from readout.records import ExtractionOptions, extract
+
+    distribution = distribution_from(options)
+    layers = tuple(int(layer) for layer in residual_layers.split(",") if layer)
+    model = load(options)
+    record = extract(model, distribution, out, ExtractionOptions(residual_layers=layers), progress=not quiet)
+    sizes = record.sizes
+    click.echo(
+        f"{out}: {sizes['prompt']} prompts, {sizes['head']} heads, up to {sizes['demonstration']} demonstrations"
+    )

@@ -1,0 +1,35 @@
+"""readout fit: from a record to a frozen readout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("fit")
+@click.argument("record", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="JSON file to write")
+@click.option("--link", "links", multiple=True, help="choose among these links only: share, power, gain, gain_per_head")
+@click.option("--seed", default=0, show_default=True, help="seed of halves, permutations, folds and bootstrap")
+@click.option("--strict", is_flag=True, help="exit with code 3 if the model does not do the task")
+@click.option("--json", "as_json", is_flag=True, help="print the JSON and nothing else")
+@click.pass_context
+def command(
+    context: click.Context, record: Path, out: Path, links: tuple[str, ...], seed: int, strict: bool, as_json: bool
+) -> None:
+    """Measure behaviour, choose readers and link, and fit two constants a head to RECORD.
+
+    \b
+    readout fit runs/words.zarr --out runs/words-fit.json
+    """
+    from readout.cli import NO_GROUND
+    from readout.fitting import Observations
+    from readout.pipeline import fit_stage
+    from readout.records import open_record
+
+    stage = fit_stage(Observations.from_record(open_record(record)), links=links or None, seed=seed)
+    stage.save(out)
+    click.echo(out.read_text() if as_json else f"{stage.summary()}\n\nwritten to {out}")
+    if strict and not stage.has_ground:
+        context.exit(NO_GROUND)

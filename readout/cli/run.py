@@ -1,0 +1,61 @@
+"""readout run: the main job, end to end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from readout.cli.options import distribution_from, distribution_options, load, model_options
+
+
+@click.command("run")
+@model_options
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=None, help="folder to write  [default: runs/MODEL-TASK]"
+)
+@distribution_options("", "fit")
+@distribution_options("target-", "target")
+@click.option("--no-replicate", is_flag=True, help="do not draw the target again for the noise floor")
+@click.option("--run-seed", default=0, show_default=True, help="seed of halves, permutations, folds and bootstrap")
+@click.option("--strict", is_flag=True, help="exit with code 3 if the model does not do the task")
+@click.option("--json", "as_json", is_flag=True, help="print report.json and nothing else")
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    out: Path | None,
+    no_replicate: bool,
+    run_seed: int,
+    strict: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Fit the readout on one prompt distribution and predict another.
+
+    Writes a record of each distribution, fit.json, report.json and figures. Stopped runs go on where they stopped.
+    Without options the fit is on word concepts and the target has more classes, unbalanced counts, other concepts and
+    other labels.
+
+    \b
+    readout run --model smollm2-135m --out runs/words
+    readout run --task trec --out runs/trec
+    readout run --task reviews.csv --label-column stars --target-shots 2,6 --out runs/reviews
+    """
+    from readout.cli import NO_GROUND
+    from readout.figures import FIGURES, save
+    from readout.pipeline import default_pair, run, target_for
+
+    task = distribution_from(options).task
+    fit = distribution_from(options, base=default_pair(task)[0])
+    target = distribution_from(options, "target-", base=target_for(fit))
+    folder = out or Path("runs") / f"{Path(options['model']).name}-{Path(task).stem}"
+    report = run(load(options), fit, target, folder, replicate=not no_replicate, seed=run_seed, progress=not as_json)
+    plain = report.to_dict()
+    for name, draw in FIGURES.items():
+        save(draw(plain), folder / "figures" / name)
+    click.echo(json.dumps(plain, allow_nan=False) if as_json else f"\n{report.summary()}\n\nwritten to {folder}")
+    if strict and report.notes:
+        context.exit(NO_GROUND)

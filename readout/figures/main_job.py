@@ -1,0 +1,182 @@
+"""Figures of the main job, each drawn from ``report.json`` alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from readout.figures.style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    RED,
+    TWO_COLUMNS,
+    diagonal,
+    intervals,
+    styled,
+)
+
+Report = dict[str, Any]
+KIND_COLOURS = {"reader": BLUE, "anti-copying": RED, "attends": GREY}
+MOST_HEADS = 24
+
+
+def _bounds(estimates: list[dict[str, Any]]) -> tuple[list[float], list[float], list[float]]:
+    return tuple([float("nan") if e[key] is None else e[key] for e in estimates] for key in ("value", "low", "high"))  # type: ignore[return-value]
+
+
+def attention_by_match(report: Report) -> Figure:
+    """Attention from the query to a matching and to another label position, for every head with a gap."""
+    rows = [row for row in report["stage"]["readers"]["rows"] if row["kind"] in KIND_COLOURS]
+    rows.sort(key=lambda row: (list(KIND_COLOURS).index(row["kind"]), -row["gap"]["value"]))
+    if not rows:  # nothing has a gap: show the widest ones, as "other"
+        everything = report["stage"]["readers"]["rows"]
+        rows = sorted(everything, key=lambda row: -(row["gap"]["value"] or 0))[:6]
+    rows = rows[:MOST_HEADS]
+    with styled():
+        figure, axes = plt.subplots(figsize=(TWO_COLUMNS, 0.8 + 0.16 * len(rows)))
+        places = np.arange(len(rows))[::-1]
+        for key, face in (("matching", True), ("others", False)):
+            for kind in [*KIND_COLOURS, "other"]:
+                chosen = [number for number, row in enumerate(rows) if row["kind"] == kind]
+                if not chosen:
+                    continue
+                value, low, high = _bounds([rows[number][key] for number in chosen])
+                colour = KIND_COLOURS.get(kind, BLACK)
+                shift = 0.13 if face else -0.13
+                intervals(
+                    axes, value, (places[chosen] + shift).tolist(), low, high, horizontal=True, color=colour,
+                    markerfacecolor=colour if face else "white",
+                )  # fmt: skip
+        axes.set_yticks(places, [row["head"] for row in rows])
+        for tick, row in zip(axes.get_yticklabels(), rows, strict=True):
+            tick.set_color(KIND_COLOURS.get(row["kind"], BLACK))
+        axes.set_ylim(-0.7, len(rows) - 0.3)
+        axes.set_xlim(left=0)
+        axes.set_xlabel("attention weight from the query, per label position")
+        axes.grid(axis="y", linewidth=0.3, color="#DDDDDD")
+        axes.set_axisbelow(True)
+        marks = [
+            Line2D([], [], color=BLACK, marker="o", linestyle="none", markersize=3.5, markerfacecolor=face, label=name)
+            for face, name in ((BLACK, "matching label"), ("white", "other label"))
+        ]
+        shown = {row["kind"] for row in rows}
+        marks += [
+            Line2D([], [], color=colour, marker="s", linestyle="none", markersize=4, label=kind)
+            for kind, colour in (KIND_COLOURS | {"other": BLACK}).items()
+            if kind in shown
+        ]
+        axes.legend(handles=marks, loc="lower right")
+        contexts = report["stage"]["readers"]["contexts"]
+        axes.set_title(
+            f"{report['model']['name']}: heads chosen on {contexts[0]} contexts, shown on {contexts[1]} others "
+            "(95 % intervals, clustered by context)",
+            loc="left",
+        )
+    return figure
+
+
+def observed_against_predicted_mass(report: Report) -> Figure:
+    """Label mass observed on the target against the mass that two constants, fitted elsewhere, predict."""
+    heads = list(report["mass_points"])[:4]
+    with styled():
+        width = min(TWO_COLUMNS, 0.4 + 1.9 * max(2, len(heads)))
+        figure, panels = plt.subplots(1, len(heads), figsize=(width, 2.3), squeeze=False)
+        for axes, head in zip(panels[0], heads, strict=True):
+            points = report["mass_points"][head]
+            value, low, high = _bounds([point["observed"] for point in points])
+            predicted = [point["predicted"] for point in points]
+            highest = max([number for number in (*predicted, *high, *value) if np.isfinite(number)], default=1.0)
+            diagonal(axes, 1.05 * highest)
+            intervals(axes, predicted, value, low, high, color=BLUE)
+            r2 = report["validation"]["attention"][head]["r2"]
+            axes.set_title(f"{head}\n$R^2$ = {r2['value']:.2f} [{r2['low']:.2f}, {r2['high']:.2f}]", loc="left")
+            axes.set_xlabel("predicted label mass")
+        panels[0][0].set_ylabel("observed label mass")
+    return figure
+
+
+def reliability(report: Report) -> Figure:
+    """Label probabilities on the target: how many lie where, and the reliability curve with intervals."""
+    calibration = report["validation"]["calibration"]
+    grid = report["label_grid"]
+    with styled():
+        figure, (left, right) = plt.subplots(1, 2, figsize=(TWO_COLUMNS * 0.8, 2.7))
+        counts = np.array(grid["counts"], float)
+        shown = left.pcolormesh(
+            grid["edges"], grid["edges"], np.ma.masked_equal(counts.T, 0), cmap="cividis_r", norm=LogNorm()
+        )
+        figure.colorbar(shown, ax=left, label="labels")
+        diagonal(left, 1.0)
+        diagonal(right, 1.0)
+        value, low, high = _bounds([point["actual"] for point in calibration["curve"]])
+        intervals(right, [point["predicted"] for point in calibration["curve"]], value, low, high, color=BLUE)
+        slope, shift = calibration["slope"], calibration["intercept"]
+        right.set_title(
+            f"slope {slope['value']:.2f} [{slope['low']:.2f}, {slope['high']:.2f}]\n"
+            f"intercept {shift['value']:.2f} [{shift['low']:.2f}, {shift['high']:.2f}]",
+            loc="left",
+        )
+        left.set_title(f"{report['model']['name']}\nlink {report['link']}", loc="left")
+        for axes in (left, right):
+            axes.set_xlabel("predicted probability of a label")
+        left.set_ylabel("the model's probability")
+        right.set_ylabel("the model's mean probability")
+    return figure
+
+
+def validation_table(report: Report) -> Figure:
+    """KL(model || prediction) on the target of baselines, controls, links and ceilings, with intervals."""
+    validation = report["validation"]
+    groups = (
+        ("baseline", validation["baselines"], GREY),
+        ("control", validation["controls"], ORANGE),
+        ("readout", validation["links"], BLUE),
+        ("ceiling", validation["ceiling"], GREEN),
+    )
+    rows = [(kind, name, row, colour) for kind, table, colour in groups for name, row in table.items()]
+    with styled():
+        figure, panels = plt.subplots(
+            1, 2, figsize=(TWO_COLUMNS, 0.7 + 0.19 * len(rows)), sharey=True, width_ratios=(3, 2)
+        )
+        places = np.arange(len(rows))[::-1]
+        for axes, metric, title in zip(
+            panels, ("kl", "agreement"), ("KL(model || prediction), nats", "same likeliest label"), strict=True
+        ):
+            for place, (_, _, row, colour) in zip(places, rows, strict=True):
+                value, low, high = _bounds([row[metric]])
+                intervals(axes, value, [place], low, high, horizontal=True, color=colour)
+            axes.set_xlabel(title)
+            axes.set_xlim(left=0)
+            axes.grid(axis="x", linewidth=0.3, color="#DDDDDD")
+            axes.set_axisbelow(True)
+        labels = [f"{kind}: {name.replace('_', ' ')}" for kind, name, _, _ in rows]
+        panels[0].set_yticks(places, labels)
+        for tick, (kind, name, _, colour) in zip(panels[0].get_yticklabels(), rows, strict=True):
+            tick.set_color(colour if colour != GREY else BLACK)
+            if kind == "readout" and name == report["link"]:
+                tick.set_fontweight("bold")
+        panels[0].axvline(validation["baselines"]["label_frequency"]["kl"]["value"], color=GREY, linewidth=0.6)
+        figure.suptitle(
+            f"{report['model']['name']}: fitted on {report['fit_distribution']['task']}, held-out target of "
+            f"{validation['n_prompts']} prompts; heads {', '.join(report['heads'][:5])}; chosen link in bold",
+            x=0.01,
+            ha="left",
+            fontsize=8,
+        )
+    return figure
+
+
+FIGURES = {
+    "attention_by_match": attention_by_match,
+    "observed_against_predicted_mass": observed_against_predicted_mass,
+    "reliability": reliability,
+    "validation_table": validation_table,
+}

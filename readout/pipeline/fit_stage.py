@@ -1,0 +1,118 @@
+"""First half of the main job: from the fit record to a frozen readout. The target plays no part here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from readout.errors import FitError
+from readout.fitting import Observations, SoftmaxReadout
+from readout.fitting.readers import ReaderTable, choose_readers
+from readout.validation import Behaviour, Choice, choose, measure_behaviour
+
+STAND_INS = 3
+
+
+@dataclass(frozen=True)
+class FitStage:
+    """What the fit distribution taught: behaviour, readers, the choice of heads and link, and the fitted readout.
+
+    Attributes
+    ----------
+    behaviour : accuracy against chance, mass on the labels
+    readers : every head with its kind, chosen on one half of the contexts and reported on the other
+    choice : number of heads and link, by cross-validation on the fit distribution
+    readout : fitted to the whole fit distribution, with bootstrap intervals beside the sandwich's
+    notes : what makes the fit one without ground, if anything
+    """
+
+    behaviour: Behaviour
+    readers: ReaderTable
+    choice: Choice
+    readout: SoftmaxReadout
+    notes: tuple[str, ...]
+
+    @property
+    def has_ground(self) -> bool:
+        """Whether the model does the task and has readers."""
+        return not self.notes
+
+    def summary(self, rows: int = 10) -> str:
+        """Behaviour, readers and constants."""
+        parts = [self.behaviour.summary(), self.readers.summary(rows), self.readout.summary()]
+        return "\n".join(parts + [f"WITHOUT GROUND: {note}" for note in self.notes])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "behaviour": self.behaviour.to_dict(),
+            "readers": self.readers.to_dict(),
+            "choice": self.choice.to_dict(),
+            "fit": self.readout.to_dict(),
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> FitStage:
+        """Read what `to_dict` wrote."""
+        return cls(
+            Behaviour.from_dict(data["behaviour"]),
+            ReaderTable.from_dict(data["readers"]),
+            Choice.from_dict(data["choice"]),
+            SoftmaxReadout.from_dict(data["fit"]),
+            tuple(data["notes"]),
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the stage as JSON."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> FitStage:
+        """Read what `save` wrote."""
+        try:
+            return cls.from_dict(json.loads(Path(path).read_text()))
+        except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
+            raise FitError(f"{path} is not a fit written by readout fit ({error}): give its fit.json") from error
+
+
+def fit_stage(
+    fit: Observations, *, links: tuple[str, ...] | None = None, bootstrap: int = 1000, seed: int = 0
+) -> FitStage:
+    """Measure behaviour, choose readers, choose heads and link, and fit.
+
+    Parameters
+    ----------
+    fit
+        The fit distribution, all heads of the model.
+    links
+        Links to choose among; None tries all.
+    bootstrap
+        Cluster-bootstrap draws for the constants.
+    seed
+        Of halves, permutations, folds and bootstrap.
+
+    Returns
+    -------
+    FitStage
+    """
+    behaviour = measure_behaviour(fit)
+    readers = choose_readers(fit, seed=seed)
+    notes = []
+    if not behaviour.does_task:
+        notes.append(f"accuracy {behaviour.accuracy} is not above chance ({behaviour.chance:.3f})")
+    candidates = readers.readers
+    if not candidates:
+        candidates = _widest_gaps(readers)
+        notes.append(f"no head is a reader; the {len(candidates)} heads of the widest gap stand in")
+    options: dict[str, Any] = {} if links is None else {"links": links}
+    choice = choose(fit, candidates, seed=seed, **options)
+    readout = SoftmaxReadout(link=choice.link, heads=choice.heads, bootstrap=bootstrap, seed=seed).fit(fit)
+    return FitStage(behaviour, readers, choice, readout, tuple(notes))
+
+
+def _widest_gaps(readers: ReaderTable) -> tuple[str, ...]:
+    measured = [row for row in readers.rows if row.selected_gap == row.selected_gap]
+    return tuple(row.head for row in sorted(measured, key=lambda row: -row.selected_gap)[:STAND_INS])

@@ -1,0 +1,121 @@
+"""The main job: extract, fit, predict another distribution, report. Resumes where it was stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import xarray as xr
+
+from readout.fitting import Observations, label_mass
+from readout.pipeline.defaults import drawn_again
+from readout.pipeline.fit_stage import FitStage, fit_stage
+from readout.pipeline.report import RunReport
+from readout.prompts import PromptDistribution
+from readout.records import provenance
+from readout.validation import measure_behaviour, validate
+from readout.validation.cells import label_grid, mass_points
+
+if TYPE_CHECKING:
+    from readout.models import LanguageModel
+
+
+def run(
+    model: LanguageModel,
+    fit: PromptDistribution,
+    target: PromptDistribution,
+    out: str | Path,
+    *,
+    replicate: bool = True,
+    seed: int = 0,
+    progress: bool = False,
+) -> RunReport:
+    """Run the main job and write its folder.
+
+    Parameters
+    ----------
+    model
+        A loaded model.
+    fit, target
+        What the readout is fitted to, and what it must predict.
+    out
+        Folder for ``fit/record.zarr``, ``target/record.zarr``, ``replicate/record.zarr``, ``fit.json``,
+        ``report.json`` and ``figures/``. Records that are there already are used, unfinished ones finished.
+    replicate
+        Draw the target a second time with another seed, for the noise floor.
+    seed
+        Of halves, permutations, folds and bootstrap.
+    progress
+        Show a bar for each extraction.
+
+    Returns
+    -------
+    RunReport
+    """
+    from readout.records.extraction import extract
+
+    out = Path(out)
+    wanted = {"fit": fit, "target": target}
+    if replicate:
+        wanted["replicate"] = drawn_again(target)
+    records = {}
+    for name, distribution in wanted.items():
+        if progress:
+            print(f"{name}: {distribution.size * distribution.queries} prompts")
+        records[name] = extract(model, distribution, out / name / "record.zarr", progress=progress)
+    stage = fit_stage(Observations.from_record(records["fit"]), seed=seed)
+    stage.readout.save(out / "fit.json")
+    stage.save(out / "stage.json")
+    report = report_on(stage, records["fit"], records["target"], records.get("replicate"), seed=seed)
+    report.save(out / "report.json")
+    return report
+
+
+def report_on(
+    stage: FitStage, fit: xr.Dataset, target: xr.Dataset, replicate: xr.Dataset | None = None, *, seed: int = 0
+) -> RunReport:
+    """Score a frozen readout on a target record.
+
+    Parameters
+    ----------
+    stage
+        What `fit_stage` made of ``fit``.
+    fit, target, replicate
+        Records; ``replicate`` is the target drawn again, or None.
+    seed
+        Of the bootstrap and of the controls' draws.
+
+    Returns
+    -------
+    RunReport
+    """
+    seen, held_out = Observations.from_record(fit), Observations.from_record(target)
+    again = None if replicate is None else Observations.from_record(replicate)
+    validation = validate(stage.readout, seen, held_out, replicate=again, seed=seed)
+    heads = stage.readout.usable_heads_
+    own = held_out.select_heads(heads)
+    observed = label_mass(own.attention, own.label, own.label_mask.shape[1])
+    predicted = stage.readout.predict_mass(held_out)
+    points = {
+        head: [
+            point.to_dict()
+            for point in mass_points(observed[:, place], predicted[:, place], own.label_mask, own.context)
+        ]
+        for place, head in enumerate(heads)
+    }
+    made = provenance(target)
+    return RunReport(
+        made["model"] | {"versions": made["versions"]},
+        PromptDistribution.from_json(fit.attrs["distribution"]),
+        PromptDistribution.from_json(target.attrs["distribution"]),
+        {"classes": _both("class_names", fit, target), "labels": _both("label_words", fit, target)},
+        stage,
+        measure_behaviour(held_out),
+        validation,
+        points,
+        label_grid(held_out.label_probability, stage.readout.predict_proba(held_out), held_out.label_mask),
+    )
+
+
+def _both(name: str, one: xr.Dataset, other: xr.Dataset) -> list[str]:
+    return sorted(set(one.attrs[name]) & set(other.attrs[name]))
