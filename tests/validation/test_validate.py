@@ -1,0 +1,217 @@
+"""Validation on a held-out target, whose truth is known."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from readout.errors import FitError
+from readout.fitting import Observations, SoftmaxReadout, draw_observations, label_mass
+from readout.validation import METRICS, Choice, ValidationReport, choose, prompt_errors, validate
+from readout.validation.controls import layer_of, random_head_predictions, random_head_sets
+
+NAMES = [f"L{layer}H{head}" for layer in (3, 7) for head in range(5)]
+READERS = ("L3H0", "L7H0")
+
+
+def world(seed, counts, contexts=40):
+    """Two readers that alone decide the labels, among ten heads of two layers."""
+    match = np.array([2.0 if name in READERS else 0.0 for name in NAMES])
+    drawn = draw_observations(
+        np.full(10, -1.5), match, contexts=contexts, counts=counts, heads=NAMES, concentration=30, seed=seed
+    )
+    deciding = draw_observations(
+        -1.5, 2.0, contexts=contexts, counts=counts, label_noise=0.3, concentration=30, seed=seed
+    )
+    assert (deciding.match == drawn.match).all()
+    return replace(drawn, label_probability=deciding.label_probability)
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return world(1, ((2, 6), (4, 4), (1, 3)))
+
+
+@pytest.fixture(scope="module")
+def target():
+    return world(2, ((1, 2, 4),))
+
+
+@pytest.fixture(scope="module")
+def readout(fit):
+    return SoftmaxReadout(heads=READERS).fit(fit)
+
+
+@pytest.fixture(scope="module")
+def report(readout, fit, target):
+    return validate(readout, fit, target, replicate=world(3, ((1, 2, 4),)), draws=500)
+
+
+def test_the_readout_beats_what_knows_nothing_of_its_heads(report):
+    own = report.links["share"]["kl"]
+    for other in (
+        report.baselines["uniform"],
+        report.baselines["label_frequency"],
+        report.baselines["match"],
+        report.controls["random_heads"],
+        report.controls["permuted_match"],
+    ):
+        assert own.high < other["kl"].low
+    for name in ("uniform", "label_frequency", "match", "random_heads", "permuted_match"):
+        assert report.differences[name].high < 0
+
+
+def test_permuted_matches_fall_to_label_frequency(report):
+    frequency = report.baselines["label_frequency"]["kl"].value
+    assert report.controls["permuted_match"]["kl"].value == pytest.approx(frequency, rel=0.1)
+
+
+def test_skill_and_share_of_the_ceiling_are_ratios_of_mean_errors(report):
+    own, frequency = report.links["share"]["kl"].value, report.baselines["label_frequency"]["kl"].value
+    ceiling = report.ceiling["share"]["kl"].value
+    assert report.skill.value == pytest.approx(1 - own / frequency)
+    assert report.ceiling_share.value == pytest.approx((frequency - own) / (frequency - ceiling))
+    assert report.skill.low < report.skill.value < report.skill.high
+
+
+def test_the_ceiling_is_the_observed_attention_through_the_link(report, target):
+    mass = label_mass(target.select_heads(READERS).attention, target.label, 3).sum(axis=1)
+    share = mass / mass.sum(axis=1, keepdims=True)
+    kl = prompt_errors(target.label_probability, share, target.label_mask)["kl"].mean()
+    assert report.ceiling["share"]["kl"].value == pytest.approx(kl, rel=1e-4)
+
+
+def test_nothing_that_is_fitted_depends_on_the_targets_answers_or_attention(readout, fit, target, report):
+    other = replace(
+        target, label_probability=target.label_probability[:, ::-1], attention=target.attention[:, ::-1] / 2
+    )
+    again = validate(readout, fit, other, draws=50)
+    assert again.constants == report.constants
+    before, after = (readout.predict_proba(o) for o in (target, other))
+    assert np.array_equal(before, after)
+
+
+def test_label_masses_of_readers_are_predicted_and_named(report):
+    assert set(report.attention) == {*READERS, "pooled"}
+    for head in READERS:
+        assert report.attention[head]["r2"].value > 0.6
+        assert abs(report.attention[head]["bias"].value) < 0.02
+
+
+def test_the_noise_floor_compares_two_draws_of_the_target(report):
+    assert set(report.noise_floor) == set(METRICS)
+    assert report.noise_floor["kl"].low < 0 < report.noise_floor["kl"].high
+
+
+def test_the_report_has_the_agreed_shape_and_comes_back(report, tmp_path):
+    data = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert set(data["links"]) == {"share", "power", "gain", "gain_per_head"}
+    assert set(data["ceiling"]) == set(data["links"])
+    assert set(data["baselines"]) == {"uniform", "label_frequency", "match", "match_log_count"}
+    for table in ("links", "baselines", "controls", "ceiling"):
+        for row in data[table].values():
+            assert set(row) == set(METRICS)
+            assert all({"value", "low", "high"} <= set(cell) for cell in row.values())
+    assert {"value", "low", "high"} <= set(data["skill"])
+    assert {"value", "low", "high"} <= set(data["ceiling_share"])
+    assert "value" in data["attention"]["L3H0"]["r2"]
+    report.save(tmp_path / "validation.json")
+    assert ValidationReport.load(tmp_path / "validation.json") == report
+
+
+def test_the_summary_shows_every_comparison_on_one_screen(report):
+    text = report.summary()
+    for words in ("label_frequency", "random_heads", "permuted_match", "* link share", "ceiling", "skill", "noise"):
+        assert words in text
+    assert len(text.splitlines()) < 40
+
+
+def test_the_same_seed_gives_the_same_report(readout, fit, target):
+    one, two = (validate(readout, fit, target, random_draws=3, draws=50, seed=4) for _ in range(2))
+    assert one == two
+
+
+def test_without_other_heads_the_report_says_that_a_control_is_missing(readout, fit, target):
+    report = validate(readout, fit.select_heads(READERS), target.select_heads(READERS), draws=50)
+    assert "random_heads" not in report.controls
+    assert any("random_heads" in note for note in report.notes)
+
+
+def test_a_degenerate_head_is_left_out_and_noted(fit, target):
+    def silenced(observations):
+        attention = observations.attention.copy()
+        attention[:, 0] = 0
+        return replace(observations, attention=attention)
+
+    dead = silenced(fit)
+    report = validate(SoftmaxReadout(heads=READERS).fit(dead), dead, silenced(target), draws=50)
+    assert report.heads == ("L7H0",)
+    assert any("L3H0 (no attention on labels)" in note for note in report.notes)
+
+
+def test_random_heads_come_from_the_same_layers():
+    pool = tuple(name for name in NAMES if name not in READERS)
+    for chosen in random_head_sets(READERS, pool, 20, np.random.default_rng(0)):
+        assert [layer_of(name) for name in chosen] == ["3", "7"]
+        assert not set(chosen) & set(READERS)
+    assert random_head_sets(READERS, ("L3H1",), 5, np.random.default_rng(0)) == []
+
+
+def test_random_heads_are_fitted_like_readers(readout, fit, target):
+    prediction = random_head_predictions(readout, fit, target, 1, seed=0)[0]
+    pool = tuple(name for name in NAMES if name not in READERS)
+    chosen = random_head_sets(READERS, pool, 1, np.random.Generator(np.random.PCG64(0)))[0]
+    expected = SoftmaxReadout(heads=chosen).fit(fit).predict_proba(target)
+    assert prediction == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_target_that_cannot_be_judged_is_refused(readout, fit, target):
+    with pytest.raises(FitError, match="no demonstration matches its query's class in any prompt"):
+        validate(readout, fit, target.with_match(np.zeros(target.match.shape)))
+    with pytest.raises(FitError, match="target: the readout's heads L3H0, L7H0 are not among its 1 heads"):
+        validate(readout, fit, target.select_heads(["L3H1"]))
+    bare = Observations.from_arrays(target.attention, target.match, target.label, target.context, heads=target.heads)
+    with pytest.raises(FitError, match="target: label_probability is not known"):
+        validate(readout, fit, bare)
+
+
+def test_cross_validation_takes_the_readers_that_decide_and_the_simplest_link(fit):
+    choice = choose(fit, [*READERS, "L3H1", "L3H2", "L7H1"])
+    assert set(choice.heads) <= set(READERS)
+    assert choice.link == "share"
+    assert len(choice.candidates) == 4 * 5
+    assert "cross-validation" in choice.summary()
+    assert Choice.from_json(choice.to_json()) == choice
+
+
+def test_the_smallest_error_can_be_asked_for(fit):
+    choice = choose(fit, READERS, rule="minimum")
+    best = min(choice.candidates, key=lambda c: c.kl.value)
+    assert (len(choice.heads), choice.link) == (best.n_heads, best.link)
+
+
+def test_cross_validation_finds_a_power_where_there_is_one(fit):
+    sharper = fit.label_probability**3
+    made = replace(fit, label_probability=sharper / sharper.sum(axis=1, keepdims=True))
+    assert choose(made, READERS, links=("share", "power")).link == "power"
+
+
+def test_an_error_of_cross_validation_is_that_of_a_fold_left_out(fit):
+    small = fit.select_prompts(fit.context < 5)
+    choice = choose(small, ["L3H0"], links=("share",), folds=5)
+    errors = []
+    for context in range(5):
+        rest, left = small.select_prompts(small.context != context), small.select_prompts(small.context == context)
+        prediction = SoftmaxReadout(heads=["L3H0"]).fit(rest).predict_proba(left)
+        errors.append(prompt_errors(left.label_probability, prediction, left.label_mask)["kl"].mean())
+    assert choice.candidates[0].kl.value == pytest.approx(np.mean(errors))
+
+
+def test_a_choice_among_nothing_is_refused(fit):
+    with pytest.raises(FitError, match="no candidate heads"):
+        choose(fit, [])
+    with pytest.raises(FitError, match="5 folds need as many contexts, got 2"):
+        choose(fit.select_prompts(fit.context < 2), READERS)
+    with pytest.raises(FitError, match="'one_se' or 'minimum'"):
+        choose(fit, READERS, rule="best")
