@@ -10,7 +10,7 @@ import click
 from readout import __version__
 from readout.errors import ReadoutError
 
-COMMANDS = ("run", "prompts", "extract", "fit", "validate", "models")
+COMMANDS = ("run", "prompts", "extract", "fit", "validate", "train", "models")
 BAD_INPUT = 2
 NO_GROUND = 3
 
@@ -43,12 +43,11 @@ def commands() -> None:
 def main() -> None:
     """Run the command line; bad input is one line on stderr and exit code 2."""
     try:
-        commands(standalone_mode=False)
+        # Outside standalone mode click returns the code that a command exits with.
+        sys.exit(commands(standalone_mode=False))
     except click.exceptions.Abort:
         click.echo("stopped; run the same command again to go on", err=True)
         sys.exit(130)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
     except click.ClickException as error:
         click.echo(f"readout: {error.format_message()}", err=True)
         sys.exit(BAD_INPUT)

@@ -30,6 +30,8 @@ class Batch:
         Label ids.
     weight : float32[sequences, demonstrations]
         1 where the loss counts.
+    fresh : bool[sequences, demonstrations]
+        Where the label is any label not used before, each equally likely.
     judged : bool[sequences, demonstrations]
         Where the label can be known: its class has come before and the loss counts, in a repeating sequence.
     distinct : bool[sequences]
@@ -44,6 +46,7 @@ class Batch:
     predict_at: np.ndarray
     labels: np.ndarray
     weight: np.ndarray
+    fresh: np.ndarray
     judged: np.ndarray
     distinct: np.ndarray
     classes: np.ndarray
@@ -103,7 +106,8 @@ def draw_batch(phase: Phase, size: int, rng: np.random.Generator) -> Batch:
     tokens = np.concatenate([np.full((size, 1), BOS), body.reshape(size, -1)], axis=1)
     start = 1 + length * np.arange(k)
     word_at = start if phase.words_per_text == 2 else start[:0]
-    return Batch(tokens, start + length - 2, labels, weight, judged, distinct, classes, word_at)
+    fresh = distinct[:, None] | ~seen
+    return Batch(tokens, start + length - 2, labels, weight, fresh, judged, distinct, classes, word_at)
 
 
 def draw_echo(phase: Phase, rng: np.random.Generator, length: int = 20) -> np.ndarray:

@@ -73,9 +73,17 @@ def step_loss(model: Any, batch: Batch, phase: Phase, echo: Tensor | None) -> St
     tokens = torch.from_numpy(batch.tokens)
     hidden = model.model(input_ids=tokens, use_cache=False).last_hidden_state
     logits = model.lm_head(hidden[:, batch.predict_at])
-    labels, weight = torch.from_numpy(batch.labels), torch.from_numpy(batch.weight)
-    per_label = cross_entropy(logits.transpose(1, 2), labels, reduction="none")
-    loss = (per_label * weight).sum() / weight.sum().clamp(min=1)
+    labels, weight, fresh = (torch.from_numpy(x) for x in (batch.labels, batch.weight, batch.fresh))
+    log_probability = logits.log_softmax(-1)
+    used = torch.zeros_like(logits).scatter_(2, labels[:, :, None], 1.0).cumsum(1)
+    used = (used - torch.zeros_like(logits).scatter_(2, labels[:, :, None], 1.0)).clamp(max=1)
+    unused = torch.zeros_like(logits)
+    unused[:, :, FIRST_LABEL : FIRST_LABEL + phase.label_pool] = 1
+    unused -= used
+    known = log_probability.gather(2, labels[:, :, None]).squeeze(2)
+    # A fresh label is a uniform draw: its expected loss has the same gradient on average, without the draw's noise.
+    drawn = (log_probability * unused).sum(-1) / unused.sum(-1)
+    loss = -(torch.where(fresh, drawn, known) * weight).sum() / weight.sum().clamp(min=1)
     if batch.word_at.size and phase.word_weight:
         words = model.lm_head(hidden[:, batch.word_at])
         loss = loss + phase.word_weight * cross_entropy(words.transpose(1, 2), tokens[:, batch.word_at + 1])
@@ -88,15 +96,8 @@ def step_loss(model: Any, batch: Batch, phase: Phase, echo: Tensor | None) -> St
         leak = math.nan
         if batch.distinct.any():
             rows = torch.from_numpy(batch.distinct)
-            probability = logits[rows].softmax(-1)
-            used = torch.zeros_like(probability).scatter_(2, labels[rows][:, :, None], 1.0).cumsum(1)
-            # The label of a demonstration itself is not yet used where it is predicted.
-            leak = float((probability * used)[:, 1:].sum(-1).mean() - _own(probability, labels[rows]))
+            leak = float((log_probability[rows].exp() * used[rows])[:, 1:].sum(-1).mean())
     return StepResult(loss, float(right), leak)
-
-
-def _own(probability: Tensor, labels: Tensor) -> Tensor:
-    return probability.gather(2, labels[:, :, None])[:, 1:].mean()
 
 
 def learning_rate(preset: Preset, progress: Progress) -> float:
@@ -329,6 +330,3 @@ def _write(path: Path, text: str) -> None:
     partial = path.with_suffix(".partial")
     partial.write_text(text)
     partial.replace(path)
-
-
-__all__ = ["FIRST_LABEL", "Measure", "Progress", "StepResult", "Trainer", "learning_rate", "save_model", "step_loss"]

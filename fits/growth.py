@@ -1,0 +1,61 @@
+"""Five seeds of one recipe, measured while they grow: writes fits/growth.json.
+
+    python fits/growth.py --runs runs/training [--preset tiny] [--seeds 0,1,2,3,4]
+
+A stopped call goes on where it stopped; each seed is written as it finishes. The checkpoint of step 0 is the control:
+the same measures on random weights.
+"""
+
+import argparse
+import json
+import platform
+from pathlib import Path
+
+import torch
+import transformers
+from ground import clean_accuracy
+
+from readout.training.run import TrainingRun, train
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    """Train, measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=Path, default=Path("runs/training"))
+    parser.add_argument("--preset", default="tiny")
+    parser.add_argument("--seeds", default="0,1,2,3,4")
+    parser.add_argument("--out", type=Path, default=HERE / "growth.json")
+    options = parser.parse_args()
+    result = collect(options.preset, [int(seed) for seed in options.seeds.split(",")], options.runs, options.out)
+    print(json.dumps({seed: run["accuracy_by_classes"] for seed, run in result["seeds"].items()}))
+
+
+def collect(preset: str, seeds: list[int], runs: Path, out: Path) -> dict:
+    """Train each seed (or read its finished run) and write all that is known after each."""
+    result: dict = {
+        "command": f"python fits/growth.py --preset {preset} --seeds {','.join(map(str, seeds))}",
+        "machine": f"{platform.machine()}, one thread",
+        "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+        "seeds": {},
+    }
+    for seed in seeds:
+        run = train(runs / f"{preset}-{seed}", seed, preset)
+        result["seeds"][str(seed)] = summarise(run)
+        out.write_text(json.dumps(result, indent=1) + "\n")
+    return result
+
+
+def summarise(run: TrainingRun) -> dict:
+    """What is kept of a run."""
+    return {
+        "cpu_seconds": run.cpu_seconds,
+        "phases": [{key: phase[key] for key in ("name", "end", "reason")} for phase in run.phases],
+        "accuracy_by_classes": clean_accuracy(run.model_folder),
+        "checkpoints": [{key: round(float(value), 5) for key, value in row.items()} for row in run.checkpoints],
+    }
+
+
+if __name__ == "__main__":
+    main()
