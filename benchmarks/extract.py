@@ -30,7 +30,7 @@ def peak() -> int:
 
 
 def measure(kind: str, threads: int) -> dict[str, float]:
-    """Load the model, run one kind of pass, and return CPU seconds, peak memory (MiB over the loaded model), and tokens."""
+    """Load the model, run one kind of pass; return CPU seconds, peak memory (MiB over the loaded model) and tokens."""
     import torch
     from transformers.utils import logging
 

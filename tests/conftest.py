@@ -1,4 +1,4 @@
-"""A tiny random language model with a tokenizer that knows the label words, in a local folder as transformers writes it."""
+"""A tiny random language model whose tokenizer knows the label words, in a local folder as transformers writes it."""
 
 from pathlib import Path
 

@@ -26,6 +26,7 @@ def command(out: Path, residual_layers: str, quiet: bool, **options: Any) -> Non
 
     distribution = distribution_from(options)
     layers = tuple(int(layer) for layer in residual_layers.split(",") if layer)
+    distribution.load()  # bad input is found before the model is loaded
     model = load(options)
     record = extract(model, distribution, out, ExtractionOptions(residual_layers=layers), progress=not quiet)
     sizes = record.sizes

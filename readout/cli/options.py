@@ -114,5 +114,7 @@ def model_options(command: Command) -> Command:
 def load(options: dict[str, Any]) -> Any:
     """Load the model that a command's options name."""
     from readout.models import load_model
+    from readout.models.load import quiet_transformers
 
+    quiet_transformers()
     return load_model(options["model"], options["dtype"], options["device"], options["revision"])

@@ -51,6 +51,8 @@ def command(
     task = distribution_from(options).task
     fit = distribution_from(options, base=default_pair(task)[0])
     target = distribution_from(options, "target-", base=target_for(fit))
+    for distribution in (fit, target):
+        distribution.load()  # bad input is found before the model is loaded
     folder = out or Path("runs") / f"{Path(options['model']).name}-{Path(task).stem}"
     report = run(load(options), fit, target, folder, replicate=not no_replicate, seed=run_seed, progress=not as_json)
     plain = report.to_dict()

@@ -86,7 +86,10 @@ class Observations:
                     f"{name}: expected shape {shape} to go with attention {self.attention.shape}, got {value.shape}"
                 )
         if n == 0 or k == 0:
-            raise FitError(f"attention: expected at least one prompt and one demonstration, got {(n, h, k)}")
+            raise FitError(
+                f"attention: expected at least one prompt and one demonstration, got {(n, h, k)}; prompts without "
+                "demonstrations have nothing to match, so give them shots"
+            )
         if len(self.heads) != h or len(set(self.heads)) != h:
             raise FitError(
                 f"heads: expected {h} different names, one per head of attention, got {len(self.heads)} "

@@ -41,8 +41,8 @@ class ReaderRow:
     p_value
         Of the attention gap on the choosing half, corrected over all heads.
     strength
-        Gap times copy slope on the choosing half: logits that the head adds to a label for each demonstration of
-        it that matches.
+        What heads of a kind are ranked by: the attention gap on the choosing half. Links weigh heads by their
+        attention, and copy slopes do not make better weights.
     selected_gap, selected_slope, selected_correlation
         Effects on the half that the choice was made on: inflated by the choice.
     gap, copy_slope, correlation, matching, others
@@ -66,7 +66,7 @@ class ReaderRow:
 
 @dataclass(frozen=True)
 class ReaderTable:
-    """Every head with its kind, the strongest first within a kind.
+    """Every head with its kind; within a kind the widest attention gap on the choosing half first.
 
     Parameters
     ----------
@@ -91,11 +91,11 @@ class ReaderTable:
 
     @property
     def readers(self) -> tuple[str, ...]:
-        """Names of the readers, the strongest first."""
+        """Names of the readers, the widest gap first."""
         return self.of_kind("reader")
 
     def of_kind(self, kind: str) -> tuple[str, ...]:
-        """Names of the heads of one kind, the strongest first."""
+        """Names of the heads of one kind, the widest gap first."""
         return tuple(row.head for row in self.rows if row.kind == kind)
 
     def __getitem__(self, head: str) -> ReaderRow:
@@ -280,7 +280,8 @@ def choose_readers(
 
     - reader: attention gap (p at most alpha), copy slope above 0 (clustered interval), correlation at least
       `min_correlation`
-    - anti-copying: gap, but copy slope below 0: it pushes down the label that it attends to
+    - anti-copying: gap, but copy slope below 0 and correlation at most -`min_correlation`: it pushes down the label
+      that it attends to
     - attends: gap, copying not clear
     - other: no gap
 
@@ -318,13 +319,14 @@ def choose_readers(
         kind = "other"
         if p_values[h] <= alpha:
             copies = slopes[h].low > 0 and correlations[h] >= min_correlation
-            kind = "reader" if copies else "anti-copying" if slopes[h].high < 0 else "attends"
+            pushes_down = slopes[h].high < 0 and correlations[h] <= -min_correlation
+            kind = "reader" if copies else "anti-copying" if pushes_down else "attends"
         rows.append(
             ReaderRow(
                 head=head,
                 kind=kind,
                 p_value=float(p_values[h]),
-                strength=gaps[h].value * slopes[h].value,
+                strength=gaps[h].value,
                 selected_gap=gaps[h].value,
                 selected_slope=slopes[h].value,
                 selected_correlation=float(correlations[h]),
@@ -335,7 +337,7 @@ def choose_readers(
                 others=effects[2][h],
             )
         )
-    rows.sort(key=lambda row: (KINDS.index(row.kind), -abs(np.nan_to_num(row.strength))))
+    rows.sort(key=lambda row: (KINDS.index(row.kind), -np.nan_to_num(row.selected_gap)))
     return ReaderTable(
         tuple(rows),
         alpha,

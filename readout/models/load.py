@@ -86,6 +86,15 @@ def _not_loaded(name: str, path: str, error: Exception) -> ReadoutError:
     return ReadoutError(f"model {name!r} could not be loaded from {path}: {first_line} (offline, give a local folder)")
 
 
+def quiet_transformers() -> None:
+    """Turn off transformers' own progress bars and advice, where the package reports for itself."""
+    from transformers.utils import logging
+
+    silent: Any = logging
+    silent.disable_progress_bar()
+    silent.set_verbosity_error()
+
+
 def best_device() -> str:
     """CUDA, then Apple's MPS, then the CPU."""
     if torch.cuda.is_available():

@@ -1,0 +1,5 @@
+"""``python -m readout``."""
+
+from readout.cli import main
+
+main()
