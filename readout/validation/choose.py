@@ -96,7 +96,7 @@ def choose(
     *,
     max_heads: int = 8,
     folds: int = 5,
-    rule: Literal["one_se", "minimum"] = "one_se",
+    rule: Literal["simplest", "minimum"] = "simplest",
     terms: Sequence[str] = ("base", "match"),
     seed: int = 0,
 ) -> Choice:
@@ -115,8 +115,9 @@ def choose(
     max_heads, folds, seed
         Most heads, number of folds, seed of the folds.
     rule
-        "one_se": the fewest link constants, then the fewest heads, whose error lies above the best by no more than
-        one clustered standard error of the paired difference. "minimum": the smallest error.
+        "simplest": the fewest link constants, then the fewest heads, whose error is not reliably above the best (the
+        clustered interval of the paired difference reaches 0), since constants fitted to labels are what carries
+        over to other distributions worst. "minimum": the smallest error.
     terms
         Terms of the score.
 
@@ -134,12 +135,14 @@ def choose(
         raise FitError("choose: no candidate heads; the model has no reader on these prompts, or name heads")
     if not fit_observations.has_probabilities:
         raise FitError("choose: label_probability is needed to compare links; give it")
-    if rule not in ("one_se", "minimum"):
-        raise FitError(f"rule: expected 'one_se' or 'minimum', got {rule!r}")
+    if rule not in ("simplest", "minimum"):
+        raise FitError(f"rule: expected 'simplest' or 'minimum', got {rule!r}")
     data = fit_observations.select_heads(names)
     contexts = np.unique(data.context)
-    if len(contexts) < folds:
-        raise FitError(f"choose: {folds} folds need as many contexts, got {len(contexts)}; take more contexts")
+    if folds < 2 or len(contexts) < folds:
+        raise FitError(
+            f"choose: expected 2 folds or more and as many contexts, got {folds} folds and {len(contexts)} contexts"
+        )
     rng = np.random.Generator(np.random.PCG64(seed))
     fold = rng.permutation(np.arange(len(contexts)) % folds)[np.searchsorted(contexts, data.context)]
     options = [(r, link) for link in links for r in range(1, len(names) + 1)]
@@ -164,9 +167,9 @@ def choose(
         for option in options
     }
     chosen = best
-    if rule == "one_se":
-        near = [o for o in options if tried[o].excess.value <= np.nan_to_num(tried[o].excess.se)]
+    if rule == "simplest":
+        near = [o for o in options if tried[o].excess.low <= 0]
         chosen = min(near, key=lambda o: (make_link(o[1]).n_constants(o[0]), o[0]))
-    words = {"one_se": "simplest within one standard error of the best", "minimum": "smallest error"}[rule]
+    words = {"simplest": "simplest that is not reliably worse than the best", "minimum": "smallest error"}[rule]
     text = f"{words}, {folds}-fold cross-validation over contexts"
     return Choice(names[: chosen[0]], chosen[1], tuple(tried.values()), text, folds, seed)
