@@ -32,7 +32,7 @@ WORDS = (
         shots=((8, 8), (4, 12), (5, 5, 6), (2, 5, 9)),
         queries=4,
         size=96,
-        seed=1,
+        seed=11,
     ),
     PromptDistribution(
         task="words",
@@ -42,7 +42,7 @@ WORDS = (
         shots=((1, 3, 5, 7), (2, 3, 4, 7), (1, 2, 6, 7)),
         queries=4,
         size=96,
-        seed=2,
+        seed=12,
     ),
 )
 SENTENCES = (
@@ -55,7 +55,7 @@ SENTENCES = (
         max_words=20,
         queries=4,
         size=96,
-        seed=1,
+        seed=11,
     ),
     PromptDistribution(
         task="trec",
@@ -66,7 +66,7 @@ SENTENCES = (
         max_words=20,
         queries=4,
         size=96,
-        seed=2,
+        seed=12,
     ),
 )
 
