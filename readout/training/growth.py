@@ -20,12 +20,27 @@ from readout.records import ExtractionOptions, extract
 ACCURACY = PromptDistribution(
     "synthetic", classes=6, shots=((3, 3), (2, 2, 2), (2,) * 4, (2,) * 5, (2,) * 6), queries=2, size=60, seed=11
 )
-FIT = PromptDistribution("synthetic", classes=3, shots=3, class_half="a", label_half="a", queries=4, size=48, seed=12)
-TARGET = PromptDistribution(
-    "synthetic", classes=5, shots=(4, 3, 2, 1, 1), class_half="b", label_half="b", queries=4, size=48, seed=13
+FIT = PromptDistribution(
+    "synthetic",
+    classes=3,
+    shots=((3, 3, 3), (5, 2, 2), (4, 3, 1), (3, 3)),
+    class_half="a",
+    label_half="a",
+    size=48,
+    seed=12,
 )
+TARGET = PromptDistribution(
+    "synthetic",
+    classes=5,
+    shots=((5, 3, 2, 2), (4, 3, 3, 2), (3, 3, 2, 2, 2)),
+    class_half="b",
+    label_half="b",
+    size=48,
+    seed=13,
+)
+BALANCED = PromptDistribution("synthetic", classes=3, shots=3, size=48, seed=16)
 PAIRS = PromptDistribution("synthetic", classes=2, shots=4, queries=2, size=32, seed=14)
-GATE = PromptDistribution("synthetic", classes=3, shots=(1, 1, 2), queries=4, size=48, seed=15)
+GATE = PromptDistribution("synthetic", classes=6, shots=(1, 1, 1, 1, 1, 2), size=32, seed=15)
 READERS = 3
 """Largest number of heads in the readout of a checkpoint."""
 
@@ -87,7 +102,7 @@ def measure_growth(model: Any, tokenizer: Any) -> dict[str, float]:
     """
     language_model = LanguageModel(copy.deepcopy(model), tokenizer, "growing")
     options = ExtractionOptions(effects=False)
-    fit, target = (extract(language_model, each, options=options) for each in (FIT, TARGET))
+    fit, target, balanced = (extract(language_model, each, options=options) for each in (FIT, TARGET, BALANCED))
     accurate, mass = _accuracy(language_model, ACCURACY)
     gap, sink, layer = reader_gap(fit)
     growth = Growth(
@@ -97,7 +112,7 @@ def measure_growth(model: Any, tokenizer: Any) -> dict[str, float]:
         sink,
         writer_effect(language_model, tokenize(PAIRS.prompts(), tokenizer), layer),
         gate_pair(language_model, GATE),
-        suppression(fit),
+        suppression(balanced),
         **readout_error(fit, target),
     )
     return asdict(growth)
@@ -174,12 +189,12 @@ def gate_pair(model: LanguageModel, distribution: PromptDistribution) -> float:
 
     Only the first occurrence is relabelled: another token at the second one would be a difference of its own.
     """
-    pairs = [pair for prompt in distribution.prompts() for pair in _replaced(prompt)]
+    pairs = [pair for prompt in distribution.prompts() for pair in without_repeat(prompt)]
     repeated, fresh = (_answer_probability(model, tokenize(side, model.tokenizer)) for side in zip(*pairs, strict=True))
     return float((repeated - fresh).mean())
 
 
-def _replaced(prompt: Prompt) -> list[tuple[Prompt, Prompt]]:
+def without_repeat(prompt: Prompt) -> list[tuple[Prompt, Prompt]]:
     """The prompt and its twin without a repeat, if its query's class is not the one that repeats."""
     shown = [demonstration.label for demonstration in prompt.demonstrations]
     double = next(label for label in shown if shown.count(label) > 1)

@@ -10,12 +10,12 @@ from readout.prompts import PromptDistribution, tokenize
 from readout.training.growth import (
     Growth,
     _class_swapped,
-    _replaced,
     divergence,
     matching_gap,
     measure_growth,
     reader_gap,
     suppression,
+    without_repeat,
     writer_effect,
 )  # fmt: skip
 from readout.training.model import build_model
@@ -71,7 +71,7 @@ def test_the_divergence_is_zero_for_equal_distributions_and_known_for_others():
 
 def test_a_twin_without_a_repeat_differs_in_the_first_label_only():
     prompts = PromptDistribution("synthetic", classes=3, shots=(1, 1, 2), size=6).prompts()
-    pairs = [pair for prompt in prompts for pair in _replaced(prompt)]
+    pairs = [pair for prompt in prompts for pair in without_repeat(prompt)]
     assert pairs
     for prompt, twin in pairs:
         labels = [[shown.label for shown in side.demonstrations] for side in (prompt, twin)]
