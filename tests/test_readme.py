@@ -1,0 +1,35 @@
+"""The README's numbers are those of the committed results, and its Python example runs."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_readmes_table_is_made_from_the_committed_results() -> None:
+    spec = importlib.util.spec_from_file_location("table", ROOT / "fits" / "table.py")
+    table = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(table)
+    assert table.readme_with(table.table()) == (ROOT / "README.md").read_text()
+
+
+def test_the_readmes_array_example_finds_the_constants_that_it_was_made_with(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    example = next(block for block in blocks if "from_arrays" in block)
+    exec(example, {})
+    out = capsys.readouterr().out
+    assert "-1.0" in out
+    assert "2.0" in out
+
+
+def test_the_readmes_commands_exist() -> None:
+    from readout.cli import COMMANDS
+
+    text = (ROOT / "README.md").read_text()
+    named = set(re.findall(r"^    readout (\w+)", text, re.MULTILINE))
+    assert named <= set(COMMANDS)
