@@ -18,7 +18,7 @@ from readout.prompts import Prompt, PromptDistribution, TokenizedPrompt, label_p
 from readout.records import ExtractionOptions, extract
 
 ACCURACY = PromptDistribution(
-    "synthetic", classes=6, shots=((3, 3), (2, 2, 2), (2,) * 4, (2,) * 5, (2,) * 6), queries=2, size=60, seed=11
+    "synthetic", classes=6, shots=((3, 3), (2, 2, 2), (2,) * 4, (2,) * 5, (2,) * 6), queries=2, size=50, seed=11
 )
 FIT = PromptDistribution(
     "synthetic",
@@ -26,7 +26,7 @@ FIT = PromptDistribution(
     shots=((3, 3, 3), (5, 2, 2), (4, 3, 1), (3, 3)),
     class_half="a",
     label_half="a",
-    size=48,
+    size=32,
     seed=12,
 )
 TARGET = PromptDistribution(
@@ -35,12 +35,12 @@ TARGET = PromptDistribution(
     shots=((5, 3, 2, 2), (4, 3, 3, 2), (3, 3, 2, 2, 2)),
     class_half="b",
     label_half="b",
-    size=48,
+    size=32,
     seed=13,
 )
-BALANCED = PromptDistribution("synthetic", classes=3, shots=3, size=48, seed=16)
+BALANCED = PromptDistribution("synthetic", classes=3, shots=3, size=24, seed=16)
 PAIRS = PromptDistribution("synthetic", classes=2, shots=4, queries=2, size=32, seed=14)
-GATE = PromptDistribution("synthetic", classes=6, shots=(1, 1, 1, 1, 1, 2), size=32, seed=15)
+GATE = PromptDistribution("synthetic", classes=6, shots=(1, 1, 1, 1, 1, 2), size=24, seed=15)
 READERS = 3
 """Largest number of heads in the readout of a checkpoint."""
 

@@ -169,7 +169,7 @@ def _build(kind: type, data: dict[str, Any]) -> Any:
     return kind(**{key: tuple(v) if isinstance(v, list) else v for key, v in data.items()})
 
 
-_GATE = {"distinct": 0.4, "masked_until_repeat": True}
+_GATE = {"distinct": 0.4, "masked_until_repeat": True, "novel": True, "until_accuracy": 0.85, "until_leak": 0.2}
 _WORDS = {"words_per_text": 2, "cue": True}
 
 TINY = Preset(
@@ -177,14 +177,16 @@ TINY = Preset(
     (
         Phase("copy", 1500, 0.85, classes=(4, 5), class_pool=16, label_pool=16, cover_first=True, echo=32),
         Phase("classes", 600, 0.85),
-        Phase("gate", 600, 0.85, 0.2, **_GATE),  # type: ignore[arg-type]
-        Phase("cue", 200, 0.85, 0.2, cue=True, **_GATE),  # type: ignore[arg-type]
-        Phase("texts", 200, 0.85, 0.2, words_per_class=2, **_GATE, **_WORDS),  # type: ignore[arg-type]
+        Phase("gate", 400, **_GATE | {"classes": (2, 8), "distinct": 0.5, "until_leak": 0.17}),  # type: ignore[arg-type]
+        Phase("cue", 200, cue=True, **_GATE),  # type: ignore[arg-type]
+        Phase("texts", 200, words_per_class=2, **_GATE, **_WORDS),  # type: ignore[arg-type]
         Phase(
-            "noise", 700, demonstrations=12, words_per_class=8, noise=0.15, repeat_weight=0.25, unbalanced=True,
-            **_GATE, **_WORDS,  # type: ignore[arg-type]
+            "noise", 450, demonstrations=12, words_per_class=8, noise=0.1, repeat_weight=0.25, unbalanced=True,
+            **_GATE | {"until_accuracy": 0.0}, **_WORDS,  # type: ignore[arg-type]
         ),
     ),
+    batch=48,
+    checkpoint_every=150,
 )  # fmt: skip
 
 
@@ -198,7 +200,7 @@ _STEP = Preset(
     "test",
     (
         Phase("copy", 3, class_pool=16, label_pool=16, classes=(4, 5), demonstrations=6, cover_first=True, echo=4),
-        Phase("noise", 5, demonstrations=6, noise=0.15, words_per_class=8, **_GATE, **_WORDS),  # type: ignore[arg-type]
+        Phase("noise", 5, demonstrations=6, words_per_class=8, **_GATE | {"until_accuracy": 0.0}, **_WORDS),  # type: ignore[arg-type]
     ),
     layers=2, heads=2, hidden=16, head_dim=8, feed_forward=16, batch=4, warmup=2, checkpoint_every=2,
 )  # fmt: skip
@@ -216,7 +218,7 @@ PRESETS = {
             },
         ),
         dataclasses.replace(
-            TINY, name="no-curriculum", phases=(dataclasses.replace(TINY.phases[-1], steps=1700, echo=32),)
+            TINY, name="no-curriculum", phases=(dataclasses.replace(TINY.phases[-1], steps=1100, echo=32),)
         ),
         _STEP,
     )

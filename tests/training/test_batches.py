@@ -1,5 +1,7 @@
 """Training sequences hold what their phase says."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -37,15 +39,25 @@ def test_a_repeating_sequence_keeps_one_label_a_class_and_a_distinct_one_repeats
             assert len(set(zip(classes, labels, strict=True))) == len(set(classes)) == len(set(labels))
 
 
-def test_the_loss_of_a_repeating_sequence_starts_after_its_first_repeated_label():
-    batch = batch_of(LAST, 100)
-    for labels, weight, distinct in zip(batch.labels, batch.weight, batch.distinct, strict=True):
+@pytest.mark.parametrize("novel", [False, True])
+def test_the_loss_of_a_repeating_sequence_starts_after_its_first_repeated_label(novel):
+    batch = batch_of(dataclasses.replace(LAST, novel=novel), 100)
+    for row, distinct in enumerate(batch.distinct):
         seen: list[int] = []
         repeated = False
-        for label, counted in zip(labels, weight, strict=True):
-            assert counted == (distinct or (repeated and label in seen))
+        for label, counted, fresh in zip(batch.labels[row], batch.weight[row], batch.fresh[row], strict=True):
+            assert counted == (distinct or (repeated and (novel or label in seen)))
+            assert fresh == (distinct or label not in seen)
             repeated |= label in seen
             seen.append(label)
+
+
+def test_a_label_is_judged_where_its_class_has_come_and_a_label_has_repeated():
+    batch = batch_of(LAST, 100)
+    for row, distinct in enumerate(batch.distinct):
+        labels = batch.labels[row].tolist()
+        expected = [not distinct and label in labels[:i] and len(set(labels[:i])) < i for i, label in enumerate(labels)]
+        assert batch.judged[row].tolist() == expected
 
 
 def test_noise_replaces_words_at_its_rate():

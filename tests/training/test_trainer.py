@@ -9,9 +9,11 @@ import torch
 from safetensors.torch import load_file
 
 from readout.errors import ReadoutError
+from readout.training.batches import FIRST_LABEL, draw_batch, step_generator
+from readout.training.model import build_model
 from readout.training.presets import PRESETS, TINY, Preset
 from readout.training.run import TrainingRun, find_preset, train
-from readout.training.trainer import Progress, Trainer, learning_rate
+from readout.training.trainer import Progress, Trainer, learning_rate, step_loss
 
 STEPS = PRESETS["test"]
 
@@ -101,3 +103,20 @@ def test_the_learning_rate_rises_stays_and_falls_over_the_second_half_of_the_las
         for step, phase, within in [(0, 0, 0), (49, 0, 49), (900, last, steps // 2), (1200, last, steps)]
     ]
     assert rates == pytest.approx([3e-3 / 50, 3e-3, 3e-3, 3e-3 * 0.03])
+
+
+def test_the_loss_is_cross_entropy_with_fresh_labels_in_expectation():
+    phase = dataclasses.replace(TINY.phases[2], demonstrations=5)
+    batch = draw_batch(phase, 6, step_generator(0, 0))
+    model = build_model(STEPS, 0)
+    with torch.no_grad():
+        loss = float(step_loss(model, batch, phase, None).loss)
+        logprob = model(input_ids=torch.from_numpy(batch.tokens)).logits[:, batch.predict_at].log_softmax(-1).numpy()
+    total, count = 0.0, 0
+    for row, labels in enumerate(batch.labels.tolist()):
+        for i, label in enumerate(labels):
+            if batch.weight[row, i]:
+                unused = [FIRST_LABEL + n for n in range(78) if FIRST_LABEL + n not in labels[:i]]
+                total -= logprob[row, i, unused].mean() if batch.fresh[row, i] else logprob[row, i, label]
+                count += 1
+    assert loss == pytest.approx(total / count, rel=1e-5)
