@@ -34,17 +34,21 @@ def main() -> None:
 
 def collect(preset: str, seeds: list[int], runs: Path, out: Path) -> dict:
     """Train each seed (or read its finished run) and write all that is known after each."""
-    result: dict = {
-        "command": f"python fits/growth.py --preset {preset} --seeds {','.join(map(str, seeds))}",
-        "machine": f"{platform.machine()}, one thread",
-        "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
-        "seeds": {},
-    }
+    result = header(f"python fits/growth.py --preset {preset} --seeds {','.join(map(str, seeds))}") | {"seeds": {}}
     for seed in seeds:
         run = train(runs / f"{preset}-{seed}", seed, preset)
         result["seeds"][str(seed)] = summarise(run)
         out.write_text(json.dumps(result, indent=1) + "\n")
     return result
+
+
+def header(command: str) -> dict:
+    """Where the numbers of a file come from."""
+    return {
+        "command": command,
+        "machine": f"{platform.machine()}, one thread",
+        "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+    }
 
 
 def summarise(run: TrainingRun) -> dict:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from readout.models import LanguageModel, load_model, pack
+from readout.models import Edits, LanguageModel, load_model, pack
 from readout.prompts import TokenizedPrompt, tokenize
 from readout.records import ExtractionOptions, extract
 from readout.training.growth import BALANCED, FIT, GATE, matching_gap, without_repeat
@@ -56,7 +56,7 @@ def _masses(model: LanguageModel, prompts: list[TokenizedPrompt]) -> tuple[float
 
 
 def suppressors(folder: Path) -> dict[str, object]:
-    """Attention of each head to the last label, and its direct effect on that label against labels as frequent.
+    """Which heads push down the last label: attention, direct effect and mean ablation, head by head.
 
     Parameters
     ----------
@@ -66,30 +66,46 @@ def suppressors(folder: Path) -> dict[str, object]:
     Returns
     -------
     dict
-        `log_odds` of the last label against labels as frequent that do not match either, and per head `last` and
-        `others` (attention to the last label and the mean over other labels that do not match) and `effect` (direct
-        effect on the last label minus the mean of these others).
+        `log_odds` of the last label against a label as frequent, neither matching the query; by head `last` and
+        `others` (attention to the last label and to the other one, a demonstration each), `effect` (direct effect on
+        the last label minus the other) and `ablated` (change of the log-odds when the head's output at the query is
+        its mean over prompts: positive for a head that pushes the last label down).
     """
     model = load_model(str(folder), device="cpu", self_test=False)
     record = extract(model, BALANCED)
-    logprob = record["label_logprob"].values.astype(float)
     last, answer = record["demonstration_label"].values[:, -1], record["query_label"].values
-    use = last != answer
-    rows = np.arange(len(last))[use]
-    labels = np.arange(logprob.shape[1])
-    other = (labels != last[:, None]) & (labels != answer[:, None])
-    other_of = other[use].argmax(1)
-    effect = record["label_effect"].values
-    attention = record["attention"].values
-    shown = record["demonstration_label"].values
-    neither = (shown != last[:, None]) & (shown != answer[:, None])
-    away = np.where(neither[:, None], attention, 0).sum(-1) / neither.sum(-1)[:, None]
-    heads = {
-        f"L{layer}H{number}": {
-            "last": round(float(attention[use, h, -1].mean()), 4),
-            "others": round(float(away[use, h].mean()), 4),
-            "effect": round(float((effect[rows, h, last[use]] - effect[rows, h, other_of]).mean()), 4),
+    rows = np.flatnonzero(last != answer)
+    last = last[rows]
+    other = 3 - last - answer[rows]  # BALANCED has three labels
+    logprob, effect = record["label_logprob"].values[rows], record["label_effect"].values[rows]
+    attention, shown = record["attention"].values[rows], record["demonstration_label"].values[rows]
+    at_other = np.where((shown == other[:, None])[:, None], attention, 0).sum(-1) / 3
+    at = np.arange(len(rows))
+    log_odds = logprob[at, last] - logprob[at, other]
+    prompts = tokenize(BALANCED.prompts(), model.tokenizer)
+    prompts = [prompts[row] for row in rows]
+    heads = {}
+    for h, (layer, number) in enumerate(model.heads):
+        ablated = _ablated(model, prompts, layer, number)
+        heads[f"L{layer}H{number}"] = {
+            "last": round(float(attention[:, h, -1].mean()), 4),
+            "others": round(float(at_other[:, h].mean()), 4),
+            "effect": round(float((effect[at, h, last] - effect[at, h, other]).mean()), 4),
+            "ablated": round(float((ablated[at, last] - ablated[at, other] - log_odds).mean()), 4),
         }
-        for h, (layer, number) in enumerate(model.heads)
-    }
-    return {"log_odds": float((logprob[rows, last[use]] - logprob[rows, other_of]).mean()), "heads": heads}
+    return {"log_odds": round(float(log_odds.mean()), 4), "prompts": len(rows), "heads": heads}
+
+
+def _ablated(model: LanguageModel, prompts: list[TokenizedPrompt], layer: int, head: int) -> np.ndarray:
+    """Log-probabilities of the labels with one head's output at the query replaced by its mean."""
+    ends = torch.tensor([prompt.query_position for prompt in prompts])
+    rows = torch.arange(len(prompts))
+
+    def average(outputs: torch.Tensor, session: object) -> torch.Tensor:
+        outputs = outputs.clone()
+        outputs[rows, ends, head] = outputs[rows, ends, head].mean(0)
+        return outputs
+
+    batch = pack([[prompt.token_ids] for prompt in prompts])
+    labels = torch.from_numpy(np.stack([prompt.label_ids for prompt in prompts]))
+    return model.run(batch, labels, edits=Edits(outputs={layer: [average]})).log_probabilities.numpy()
