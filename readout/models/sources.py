@@ -70,8 +70,9 @@ def resolve(name: str, revision: str | None = None) -> ModelSource:
     ReadoutError
         If nothing by that name can exist here, or the package that ships it is not installed.
     """
-    built_in = ASSETS / name
-    if name in known_names() and (built_in / "config.json").exists():
+    # "tiny:3" is the folder tiny3: a colon cannot be in a file name everywhere.
+    built_in = ASSETS / name.replace(":", "")
+    if built_in.name in known_names() and (built_in / "config.json").exists():
         return ModelSource(str(built_in), None, {"source": "built in", "name": name})
     if name in PACKAGED:
         packaged = PACKAGED[name]
