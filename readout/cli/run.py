@@ -46,8 +46,10 @@ def command(
     """
     from readout.cli import NO_GROUND
     from readout.figures import FIGURES, save
-    from readout.pipeline import default_pair, run, target_for
+    from readout.pipeline import default_pair, default_task, run, target_for
 
+    if options["task"] is None and options["spec"] is None:
+        options["task"] = default_task(options["model"])
     task = distribution_from(options).task
     fit = distribution_from(options, base=default_pair(task)[0])
     target = distribution_from(options, "target-", base=target_for(fit))

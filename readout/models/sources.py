@@ -57,6 +57,17 @@ def known_names() -> list[str]:
     return [*built_in, *PACKAGED]
 
 
+def _built_in_folder(name: str) -> Path:
+    # "tiny:3" is the folder tiny3: a colon cannot be in a file name everywhere.
+    return ASSETS / name.replace(":", "")
+
+
+def is_built_in(name: str) -> bool:
+    """Whether the package itself ships the model: one of the from-scratch models of the synthetic task."""
+    folder = _built_in_folder(name)
+    return folder.parent == ASSETS and folder.name in known_names() and (folder / "config.json").exists()
+
+
 def resolve(name: str, revision: str | None = None) -> ModelSource:
     """Find the files behind a model's name.
 
@@ -70,9 +81,8 @@ def resolve(name: str, revision: str | None = None) -> ModelSource:
     ReadoutError
         If nothing by that name can exist here, or the package that ships it is not installed.
     """
-    # "tiny:3" is the folder tiny3: a colon cannot be in a file name everywhere.
-    built_in = ASSETS / name.replace(":", "")
-    if built_in.name in known_names() and (built_in / "config.json").exists():
+    built_in = _built_in_folder(name)
+    if is_built_in(name):
         return ModelSource(str(built_in), None, {"source": "built in", "name": name})
     if name in PACKAGED:
         packaged = PACKAGED[name]

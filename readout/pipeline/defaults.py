@@ -70,11 +70,44 @@ SENTENCES = (
     ),
 )
 
+SYNTHETIC = (
+    PromptDistribution(
+        task="synthetic",
+        classes=3,
+        class_half="a",
+        label_half="a",
+        shots=((3, 3, 3), (5, 2, 2), (4, 3, 1), (3, 3)),
+        queries=4,
+        size=96,
+        seed=1,
+    ),
+    PromptDistribution(
+        task="synthetic",
+        classes=5,
+        class_half="b",
+        label_half="b",
+        shots=((5, 3, 2, 2), (4, 3, 3, 2), (3, 3, 2, 2, 2)),
+        queries=4,
+        size=96,
+        seed=2,
+    ),
+)
+
+
+def default_task(model: str) -> str:
+    """The task of a model that is asked for no other: the built-in models know the synthetic words only."""
+    from readout.models.sources import is_built_in
+
+    return "synthetic" if is_built_in(model) else "words"
+
 
 def default_pair(task: str) -> tuple[PromptDistribution, PromptDistribution]:
     """Fit and target distribution for a task: word concepts, or the halves of any set of texts."""
     if task == "words":
         return WORDS
+    if task.partition(":")[0] == "synthetic":
+        fit, target = (replace(one, task=task) for one in SYNTHETIC)
+        return fit, target
     fit, target = (replace(one, task=task) for one in SENTENCES)
     return fit, target
 
