@@ -15,6 +15,7 @@ import torch
 import xarray as xr
 from tqdm import tqdm
 
+from readout.errors import PromptError
 from readout.models.language_model import LanguageModel, Reading
 from readout.models.packing import pack, packed_length
 from readout.prompts import PromptDistribution, TokenizedPrompt, tokenize
@@ -68,7 +69,7 @@ def extract(
     Raises
     ------
     PromptError
-        If a label is not one distinct token.
+        If a label is not one distinct token, or a prompt is longer than the model's context.
     RecordError
         If ``out`` holds something else.
     """
@@ -99,6 +100,13 @@ class _Plan:
         options: ExtractionOptions,
     ) -> None:
         self.model, self.distribution, self.prompts, self.options = model, distribution, prompts, options
+        longest = max(len(one.token_ids) for one in prompts)
+        limit = getattr(model.model.config.get_text_config(), "max_position_embeddings", None)
+        if limit is not None and longest > limit:
+            raise PromptError(
+                f"the longest prompt has {longest} tokens and {model.name} reads at most {limit}: ask for fewer "
+                "shots or shorter texts (max_words)"
+            )
         self.share = options.share_contexts and model.can_share
         self.effects = options.effects and model.wiring.final_norm is not None
         self.n_demonstrations = max(len(one.label_positions) for one in prompts)
