@@ -100,8 +100,7 @@ def train(
     Parameters
     ----------
     out : path
-        Folder of the run. It gets `model/`, `checkpoints/step-.../`, `history.json` and, until the run is over,
-        `resume/`.
+        Folder of the run. It gets `model/`, `checkpoints/step-.../`, `history.json` and `resume/` (the last state).
     seed : int
         Seed of weights and data: the same seed gives the same weights on one machine.
     preset : str or Preset
