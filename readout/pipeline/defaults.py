@@ -55,7 +55,7 @@ SENTENCES = (
         max_words=20,
         queries=4,
         size=96,
-        seed=11,
+        seed=21,
     ),
     PromptDistribution(
         task="trec",
@@ -66,7 +66,7 @@ SENTENCES = (
         max_words=20,
         queries=4,
         size=96,
-        seed=12,
+        seed=22,
     ),
 )
 

@@ -108,7 +108,7 @@ def fit_stage(
         candidates = _widest_gaps(readers)
         notes.append(f"no head is a reader; the {len(candidates)} heads of the widest gap stand in")
     options: dict[str, Any] = {} if links is None else {"links": links}
-    choice = choose(fit, candidates, seed=seed, **options)
+    choice = choose(fit, candidates, folds="counts", seed=seed, **options)
     readout = SoftmaxReadout(link=choice.link, heads=choice.heads, bootstrap=bootstrap, seed=seed).fit(fit)
     return FitStage(behaviour, readers, choice, readout, tuple(notes))
 

@@ -22,9 +22,13 @@ def uniform(observations: Observations) -> Float[np.ndarray, "n l"]:
 
 def label_frequency(observations: Observations) -> Float[np.ndarray, "n l"]:
     """Each label's share of the prompt's demonstrations."""
+    return label_share(label_counts(observations)[:, None], observations.label_mask)
+
+
+def label_counts(observations: Observations) -> Float[np.ndarray, "n l"]:
+    """Number of demonstrations of each label."""
     ones = observations.mask[:, None, :].astype(np.float64)
-    counts = label_mass(ones, observations.label, observations.label_mask.shape[1])
-    return label_share(counts, observations.label_mask)
+    return label_mass(ones, observations.label, observations.label_mask.shape[1])[:, 0]
 
 
 def match_logits(

@@ -1,4 +1,4 @@
-"""How many readers and which link: cross-validated over contexts, on the fit distribution alone."""
+"""How many readers and which link: cross-validated on the fit distribution alone."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ import numpy as np
 from readout.errors import FitError
 from readout.fitting import LINKS, Observations, fit_constants, make_link
 from readout.statistics import Estimate, cluster_difference, cluster_mean
+from readout.validation.baselines import label_counts
 from readout.validation.controls import masses
 from readout.validation.metrics import prompt_errors
+
+RANDOM_FOLDS = 5
+FEWEST_LISTS = 3
 
 
 @dataclass(frozen=True)
@@ -95,12 +99,12 @@ def choose(
     links: Sequence[str] = tuple(LINKS),
     *,
     max_heads: int = 8,
-    folds: int = 5,
+    folds: int | Literal["counts"] = 5,
     rule: Literal["simplest", "minimum"] = "simplest",
     terms: Sequence[str] = ("base", "match"),
     seed: int = 0,
 ) -> Choice:
-    """Choose the number of readers and the link by cross-validation over contexts.
+    """Choose the number of readers and the link by cross-validation over contexts, or over their label counts.
 
     Constants and link are fitted to the other folds, the error is KL(model || prediction) on the fold left out.
 
@@ -112,8 +116,12 @@ def choose(
         Heads, the strongest first; the first r are tried for every r up to `max_heads`.
     links
         Links to try.
-    max_heads, folds, seed
-        Most heads, number of folds, seed of the folds.
+    max_heads, seed
+        Most heads, seed of the folds.
+    folds
+        Number of folds, contexts being dealt out at random; or "counts": each fold holds the contexts of one list of
+        label counts, so that what is chosen has to carry over to counts and numbers of classes it was not fitted to,
+        as on a held-out distribution. With fewer than 3 such lists 5 random folds are taken.
     rule
         "simplest": the fewest link constants, then the fewest heads, whose error is not reliably above the best (the
         clustered interval of the paired difference reaches 0), since constants fitted to labels are what carries
@@ -138,16 +146,10 @@ def choose(
     if rule not in ("simplest", "minimum"):
         raise FitError(f"rule: expected 'simplest' or 'minimum', got {rule!r}")
     data = fit_observations.select_heads(names)
-    contexts = np.unique(data.context)
-    if folds < 2 or len(contexts) < folds:
-        raise FitError(
-            f"choose: expected 2 folds or more and as many contexts, got {folds} folds and {len(contexts)} contexts"
-        )
-    rng = np.random.Generator(np.random.PCG64(seed))
-    fold = rng.permutation(np.arange(len(contexts)) % folds)[np.searchsorted(contexts, data.context)]
+    fold, n_folds, told = _folds(data, folds, seed)
     options = [(r, link) for link in links for r in range(1, len(names) + 1)]
     errors = {option: np.full(data.n_prompts, np.nan) for option in options}
-    for part in range(folds):
+    for part in range(n_folds):
         train, test = data.select_prompts(fold != part), data.select_prompts(fold == part)
         theta = fit_constants(train, terms, covariance=False).theta
         # A head that cannot be fitted in this fold gives no mass.
@@ -171,5 +173,24 @@ def choose(
         near = [o for o in options if tried[o].excess.low <= 0]
         chosen = min(near, key=lambda o: (make_link(o[1]).n_constants(o[0]), o[0]))
     words = {"simplest": "simplest that is not reliably worse than the best", "minimum": "smallest error"}[rule]
-    text = f"{words}, {folds}-fold cross-validation over contexts"
-    return Choice(names[: chosen[0]], chosen[1], tuple(tried.values()), text, folds, seed)
+    return Choice(names[: chosen[0]], chosen[1], tuple(tried.values()), f"{words}, {told}", n_folds, seed)
+
+
+def _folds(data: Observations, folds: int | str, seed: int) -> tuple[np.ndarray, int, str]:
+    """Fold of each prompt, the number of folds, and how they were made."""
+    if folds == "counts":
+        counts = np.sort(label_counts(data), axis=1)
+        lists, fold = np.unique(counts, axis=0, return_inverse=True)
+        if len(lists) >= FEWEST_LISTS:
+            told = f"cross-validation that leaves out each of {len(lists)} lists of label counts"
+            return fold.reshape(-1), len(lists), told
+        folds = RANDOM_FOLDS
+    contexts = np.unique(data.context)
+    if not isinstance(folds, int) or folds < 2 or len(contexts) < folds:
+        raise FitError(
+            f"choose: expected 2 folds or more and as many contexts, or folds='counts'; got {folds!r} folds and "
+            f"{len(contexts)} contexts"
+        )
+    rng = np.random.Generator(np.random.PCG64(seed))
+    fold = rng.permutation(np.arange(len(contexts)) % folds)[np.searchsorted(contexts, data.context)]
+    return fold, folds, f"{folds}-fold cross-validation over contexts"

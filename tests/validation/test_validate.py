@@ -215,3 +215,21 @@ def test_a_choice_among_nothing_is_refused(fit):
         choose(fit.select_prompts(fit.context < 2), READERS)
     with pytest.raises(FitError, match="'simplest' or 'minimum'"):
         choose(fit, READERS, rule="best")
+
+
+def test_folds_by_counts_leave_out_one_list_of_label_counts_at_a_time() -> None:
+    rng = np.random.default_rng(0)
+    lists = [(2, 4), (3, 3), (1, 5)]
+    labels = np.stack([rng.permutation(np.repeat([0, 1], lists[number % 3])) for number in range(60)])
+    query = rng.integers(0, 2, 60)
+    match = (labels == query[:, None]).astype(float)
+    score = np.exp(-1.0 + 1.5 * match)
+    attention = (score / (1 + score.sum(1, keepdims=True)))[:, None]
+    mass = np.stack([(attention[:, 0] * (labels == label)).sum(1) for label in (0, 1)], 1)
+    observations = Observations.from_arrays(
+        attention, match=match, label=labels, context=np.arange(60), label_probability=mass / mass.sum(1, keepdims=True)
+    )
+    choice = choose(observations, observations.heads, folds="counts")
+    assert choice.folds == 3
+    assert "each of 3 lists of label counts" in choice.rule
+    assert choice.link == "share"  # the world that the data were drawn from
