@@ -2,7 +2,7 @@
 
 from readout.fitting.constants import ConstantsFit, fit_constants
 from readout.fitting.links import LINKS, Gain, GainPerHead, Link, Power, Share, label_mass, make_link
-from readout.fitting.observations import Observations, head_names
+from readout.fitting.observations import Observations
 from readout.fitting.permutations import permuted_match, split_contexts
 from readout.fitting.readers import ReaderRow, ReaderTable, choose_readers
 from readout.fitting.readout import SoftmaxReadout
@@ -26,7 +26,6 @@ __all__ = [
     "draw_observations",
     "features",
     "fit_constants",
-    "head_names",
     "label_mass",
     "make_link",
     "permuted_match",

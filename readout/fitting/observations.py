@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from readout.errors import FitError
+from readout.records.schema import head_names
 
 if TYPE_CHECKING:
     import xarray
@@ -302,15 +303,10 @@ class Observations:
             label_probability=np.where(labels, np.exp(np.where(labels, logprob, 0.0)), 0.0),
             label_mask=labels,
             query_label=record["query_label"].values if "query_label" in record else None,
-            heads=head_names(record["layer"].values, record["head_in_layer"].values),
+            heads=tuple(head_names(record)),
             label_effect=record["label_effect"].values if "label_effect" in record else None,
             vocabulary_mass=np.exp(np.where(labels, logprob, -np.inf)).sum(axis=1),
         )
-
-
-def head_names(layer: Int[np.ndarray, " h"], head: Int[np.ndarray, " h"]) -> tuple[str, ...]:
-    """Names such as "L18H6" of heads given by layer and number in the layer, both from 0."""
-    return tuple(f"L{int(a)}H{int(b)}" for a, b in zip(layer, head, strict=True))
 
 
 def _shape(array: np.ndarray, dims: int, name: str, axes: str) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from readout.errors import FitError
-from readout.fitting import Observations, draw_observations, head_names
+from readout.fitting import Observations, draw_observations
 
 
 def arrays(**changed):
@@ -123,10 +123,6 @@ def test_a_record_without_a_variable_is_refused_by_name():
 def test_an_unknown_head_is_refused_by_name():
     with pytest.raises(FitError, match="L9H9 not among the 1 heads"):
         draw_observations(-1.0, 1.0, contexts=3).select_heads(["L9H9"])
-
-
-def test_head_names_count_layers_and_heads_from_zero():
-    assert head_names(np.array([18, 0]), np.array([6, 0])) == ("L18H6", "L0H0")
 
 
 def test_fitting_and_validation_import_without_torch():
