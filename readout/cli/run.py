@@ -46,7 +46,7 @@ def command(
     """
     from readout.cli import NO_GROUND
     from readout.figures import FIGURES, save
-    from readout.pipeline import default_pair, default_task, run, target_for
+    from readout.pipeline import default_beside, default_pair, default_task, run, target_for
 
     if options["task"] is None and options["spec"] is None:
         options["task"] = default_task(options["model"])
@@ -56,7 +56,16 @@ def command(
     for distribution in (fit, target):
         distribution.load()  # bad input is found before the model is loaded
     folder = out or Path("runs") / f"{Path(options['model']).name}-{Path(task).stem}"
-    report = run(load(options), fit, target, folder, replicate=not no_replicate, seed=run_seed, progress=not as_json)
+    report = run(
+        load(options),
+        fit,
+        target,
+        folder,
+        replicate=not no_replicate,
+        beside=default_beside(target),
+        seed=run_seed,
+        progress=not as_json,
+    )
     plain = report.to_dict()
     for name, draw in FIGURES.items():
         save(draw(plain), folder / "figures" / name)

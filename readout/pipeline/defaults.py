@@ -70,6 +70,9 @@ SENTENCES = (
     ),
 )
 
+MISLEADING = {"noisy": "noise=0.15", "ambiguous": "ambiguity=0.25"}
+"""Options of the synthetic task under which some words point to the wrong class, or to two."""
+
 SYNTHETIC = (
     PromptDistribution(
         task="synthetic",
@@ -116,6 +119,13 @@ def target_for(fit: PromptDistribution) -> PromptDistribution:
     """The default target of a fit distribution: its task, template, size and labels, other halves and counts."""
     _, target = default_pair(fit.task)
     return replace(target, **{name: getattr(fit, name) for name in INHERITED})
+
+
+def default_beside(target: PromptDistribution) -> dict[str, PromptDistribution]:
+    """Further targets by name, predicted with the same frozen readout: the synthetic words when they mislead."""
+    if target.task != "synthetic":
+        return {}
+    return {name: replace(target, task=f"synthetic:{option}") for name, option in MISLEADING.items()}
 
 
 def drawn_again(distribution: PromptDistribution) -> PromptDistribution:

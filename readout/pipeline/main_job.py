@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import xarray as xr
 from readout.fitting import Observations, label_mass
 from readout.pipeline.defaults import drawn_again
 from readout.pipeline.fit_stage import FitStage, fit_stage
-from readout.pipeline.report import RunReport
+from readout.pipeline.report import BesideReport, RunReport
 from readout.prompts import PromptDistribution
 from readout.records import provenance
 from readout.validation import measure_behaviour, validate
@@ -27,6 +28,7 @@ def run(
     out: str | Path,
     *,
     replicate: bool = True,
+    beside: Mapping[str, PromptDistribution] | None = None,
     seed: int = 0,
     progress: bool = False,
 ) -> RunReport:
@@ -43,6 +45,8 @@ def run(
         ``report.json`` and ``figures/``. Records that are there already are used, unfinished ones finished.
     replicate
         Draw the target a second time with another seed, for the noise floor.
+    beside
+        Further targets by name, predicted by the same frozen readout; recorded in ``NAME/record.zarr``.
     seed
         Of halves, permutations, folds and bootstrap.
     progress
@@ -58,6 +62,7 @@ def run(
     wanted = {"fit": fit, "target": target}
     if replicate:
         wanted["replicate"] = drawn_again(target)
+    wanted |= beside or {}
     records = {}
     for name, distribution in wanted.items():
         if progress:
@@ -66,13 +71,20 @@ def run(
     stage = fit_stage(Observations.from_record(records["fit"]), seed=seed)
     stage.readout.save(out / "fit.json")
     stage.save(out / "stage.json")
-    report = report_on(stage, records["fit"], records["target"], records.get("replicate"), seed=seed)
+    more = {name: records[name] for name in beside or {}}
+    report = report_on(stage, records["fit"], records["target"], records.get("replicate"), more, seed=seed)
     report.save(out / "report.json")
     return report
 
 
 def report_on(
-    stage: FitStage, fit: xr.Dataset, target: xr.Dataset, replicate: xr.Dataset | None = None, *, seed: int = 0
+    stage: FitStage,
+    fit: xr.Dataset,
+    target: xr.Dataset,
+    replicate: xr.Dataset | None = None,
+    beside: Mapping[str, xr.Dataset] | None = None,
+    *,
+    seed: int = 0,
 ) -> RunReport:
     """Score a frozen readout on a target record.
 
@@ -82,6 +94,8 @@ def report_on(
         What `fit_stage` made of ``fit``.
     fit, target, replicate
         Records; ``replicate`` is the target drawn again, or None.
+    beside
+        Records of further targets, by name.
     seed
         Of the bootstrap and of the controls' draws.
 
@@ -114,6 +128,16 @@ def report_on(
         validation,
         points,
         label_grid(held_out.label_probability, stage.readout.predict_proba(held_out), held_out.label_mask),
+        {name: _beside(stage, seen, record, seed) for name, record in (beside or {}).items()},
+    )
+
+
+def _beside(stage: FitStage, seen: Observations, record: xr.Dataset, seed: int) -> BesideReport:
+    target = Observations.from_record(record)
+    return BesideReport(
+        PromptDistribution.from_json(record.attrs["distribution"]),
+        measure_behaviour(target),
+        validate(stage.readout, seen, target, seed=seed),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,41 @@ from readout.prompts import PromptDistribution
 from readout.validation import Behaviour, ValidationReport
 
 FORMAT = "readout.report/1"
+
+
+@dataclass(frozen=True)
+class BesideReport:
+    """A further target: what the model does on it, and how well the frozen readout predicts it."""
+
+    distribution: PromptDistribution
+    behaviour: Behaviour
+    validation: ValidationReport
+
+    def line(self, name: str) -> str:
+        """The result in one line."""
+        row = self.validation.links[self.validation.chosen_link]
+        frequency = self.validation.baselines["label_frequency"]["kl"]
+        return (
+            f"beside it, {name} ({self.distribution.task}): accuracy {self.behaviour.accuracy}, KL {row['kl']} "
+            f"(label frequency {frequency.value:.3f}), agreement {row['agreement'].summary(2)}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "distribution": self.distribution.to_dict(),
+            "behaviour": self.behaviour.to_dict(),
+            "validation": self.validation.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> BesideReport:
+        """Read what `to_dict` wrote."""
+        return cls(
+            PromptDistribution.from_dict(data["distribution"]),
+            Behaviour.from_dict(data["behaviour"]),
+            ValidationReport.from_dict(data["validation"]),
+        )
 
 
 @dataclass(frozen=True)
@@ -29,6 +64,7 @@ class RunReport:
     validation : errors on the target
     mass_points : per head, observed against predicted label mass on the target
     label_grid : counts of labels by predicted (rows) and actual probability on the target, and the cells' edges
+    beside : further targets by name, predicted by the same frozen readout
     """
 
     model: dict[str, Any]
@@ -40,6 +76,7 @@ class RunReport:
     validation: ValidationReport
     mass_points: dict[str, list[dict[str, Any]]]
     label_grid: dict[str, Any]
+    beside: dict[str, BesideReport] = field(default_factory=dict)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -70,6 +107,7 @@ class RunReport:
             told = f"held-out label-mass R^2 {r2.summary(2)}" if r2 else stage.readout.status_[head]
             lines.append(f"  {head:<8} base {row['base'].summary(2)}   match {row['match'].summary(2)}   {told}")
         lines += ["", validation.summary()]
+        lines += [one.line(name) for name, one in self.beside.items()]
         lines += [f"WITHOUT GROUND: {note}" for note in self.notes]
         return "\n".join(lines)
 
@@ -96,6 +134,7 @@ class RunReport:
             "validation": self.validation.to_dict(),
             "mass_points": self.mass_points,
             "label_grid": self.label_grid,
+            "beside": {name: one.to_dict() for name, one in self.beside.items()},
             "stage": fit,
         }
 
@@ -114,6 +153,7 @@ class RunReport:
             ValidationReport.from_dict(data["validation"]),
             data["mass_points"],
             data["label_grid"],
+            {name: BesideReport.from_dict(one) for name, one in data.get("beside", {}).items()},
         )
 
     def save(self, path: str | Path) -> None:

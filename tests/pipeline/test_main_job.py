@@ -17,11 +17,13 @@ from readout.prompts import PromptDistribution
 FIT = PromptDistribution(shots=((3, 3), (1, 5)), class_half="a", label_half="a", queries=2, size=40, seed=1)
 TARGET = PromptDistribution(classes=3, shots=(1, 2, 3), class_half="b", label_half="b", queries=2, size=40, seed=2)
 
+BESIDE = {"reseeded": dataclasses.replace(TARGET, seed=8)}
+
 
 @pytest.fixture(scope="module")
 def finished(tiny_model: LanguageModel, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunReport]:
     folder = tmp_path_factory.mktemp("run")
-    return folder, run(tiny_model, FIT, TARGET, folder)
+    return folder, run(tiny_model, FIT, TARGET, folder, beside=BESIDE)
 
 
 def test_the_folder_holds_records_fit_and_report(finished: tuple[Path, RunReport]) -> None:
@@ -55,6 +57,15 @@ def test_the_report_has_what_a_reader_of_the_json_needs(finished: tuple[Path, Ru
     assert report["shared"] == {"classes": [], "labels": []}
 
 
+def test_a_further_target_is_predicted_by_the_same_readout(finished: tuple[Path, RunReport]) -> None:
+    _, report = finished
+    beside = report.beside["reseeded"]
+    assert beside.distribution.seed == 8
+    assert beside.validation.heads == report.validation.heads
+    assert beside.validation.constants == report.validation.constants
+    assert "beside it, reseeded" in report.summary()
+
+
 def test_a_random_model_is_said_to_have_no_ground(finished: tuple[Path, RunReport]) -> None:
     _, report = finished
     assert any("not above chance" in note or "no head is a reader" in note for note in report.notes)
@@ -75,7 +86,7 @@ def test_running_again_reads_the_records_that_are_there(
         raise AssertionError("the model was run again")
 
     monkeypatch.setattr(LanguageModel, "run", refuse)
-    assert run(tiny_model, FIT, TARGET, folder).to_dict() == report.to_dict()
+    assert run(tiny_model, FIT, TARGET, folder, beside=BESIDE).to_dict() == report.to_dict()
 
 
 def test_another_specification_in_the_same_folder_is_refused(
