@@ -51,6 +51,10 @@ def main() -> None:
     except click.ClickException as error:
         click.echo(f"readout: {error.format_message()}", err=True)
         sys.exit(BAD_INPUT)
+    except OSError as error:
+        place, reason = error.filename or "a file", error.strerror or error
+        click.echo(f"readout: {place} cannot be read or written: {reason}", err=True)
+        sys.exit(BAD_INPUT)
     except ReadoutError as error:
         click.echo(f"readout: {error}", err=True)
         sys.exit(BAD_INPUT)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from readout.cli.options import distribution_from, distribution_options, load, model_options
+from readout.cli.options import distribution_from, distribution_options, load, model_options, whole_numbers
 
 
 @click.command("extract")
@@ -22,10 +22,12 @@ def command(out: Path, residual_layers: str, quiet: bool, **options: Any) -> Non
     \b
     readout extract --model smollm2-135m --task words --shots 8 --out runs/words.zarr
     """
+    from readout.files import writable_folder
     from readout.records import ExtractionOptions, extract
 
     distribution = distribution_from(options)
-    layers = tuple(int(layer) for layer in residual_layers.split(",") if layer)
+    layers = whole_numbers(residual_layers, "residual-layers")
+    writable_folder(out)
     distribution.load()  # bad input is found before the model is loaded
     model = load(options)
     record = extract(model, distribution, out, ExtractionOptions(residual_layers=layers), progress=not quiet)

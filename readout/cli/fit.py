@@ -11,8 +11,14 @@ import click
 @click.argument("record", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="JSON file to write")
 @click.option("--link", "links", multiple=True, help="choose among these links only: share, power, gain, gain_per_head")
-@click.option("--seed", default=0, show_default=True, help="seed of halves, permutations, folds and bootstrap")
-@click.option("--strict", is_flag=True, help="exit with code 3 if the model does not do the task")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="seed of halves, permutations, folds and bootstrap",
+)
+@click.option("--strict", is_flag=True, help="exit with code 3 if the fit has no ground: task not done, or no reader")
 @click.option("--json", "as_json", is_flag=True, help="print the JSON and nothing else")
 @click.pass_context
 def command(
@@ -24,11 +30,12 @@ def command(
     readout fit runs/words.zarr --out runs/words-fit.json
     """
     from readout.cli import NO_GROUND
-    from readout.fitting import Observations
+    from readout.files import writable_file
     from readout.pipeline import fit_stage
     from readout.records import open_record
 
-    stage = fit_stage(Observations.from_record(open_record(record)), links=links or None, seed=seed)
+    writable_file(out)
+    stage = fit_stage(open_record(record), links=links or None, seed=seed)
     stage.save(out)
     click.echo(out.read_text() if as_json else f"{stage.summary()}\n\nwritten to {out}")
     if strict and not stage.has_ground:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from readout.errors import PromptError
+from readout.errors import PromptError, ReadoutError
 from readout.prompts import PromptDistribution
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -32,6 +32,14 @@ def shots(text: str) -> Any:
 def names(text: str) -> tuple[str, ...]:
     """Names separated by commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def whole_numbers(text: str, name: str) -> tuple[int, ...]:
+    """Whole numbers separated by commas."""
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise ReadoutError(f"{name} {text!r}: expected whole numbers separated by commas, such as 13,18") from None
 
 
 _HELP = {
@@ -94,10 +102,13 @@ def distribution_from(
     if spec is not None:
         path = Path(spec)
         if not path.is_file():
-            raise PromptError(
-                f"specification {spec} does not exist: give a JSON file with the fields of a distribution"
-            )
-        start = PromptDistribution.from_json(path.read_text()).to_dict()
+            told = "is a folder" if path.is_dir() else "does not exist"
+            raise PromptError(f"specification {spec} {told}: give a JSON file with the fields of a distribution")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise PromptError(f"specification {spec} is not UTF-8 text ({error.reason}): save it as UTF-8") from error
+        start = PromptDistribution.from_json(text).to_dict()
     return PromptDistribution.from_dict(start | json.loads(json.dumps(given)))
 
 

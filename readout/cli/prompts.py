@@ -12,7 +12,7 @@ from readout.cli.options import distribution_from, distribution_options
 @click.command("prompts")
 @distribution_options()
 @click.option("--model", default=None, help="mark the tokens of this model's tokenizer")
-@click.option("--show", "shown", default=2, show_default=True, help="number of prompts to show")
+@click.option("--show", "shown", type=click.IntRange(1), default=2, show_default=True, help="number of prompts to show")
 @click.option("--json", "as_json", is_flag=True, help="print the specification as JSON and nothing else")
 def command(model: str | None, shown: int, as_json: bool, **options: Any) -> None:
     """Show some prompts of a distribution, label tokens marked.
@@ -32,5 +32,5 @@ def command(model: str | None, shown: int, as_json: bool, **options: Any) -> Non
         from readout.models.load import load_tokenizer
 
         tokenizer = load_tokenizer(model)
-    click.echo(distribution.summary() + "\n")
-    click.echo(show(distribution.prompts()[:shown], tokenizer, distribution.label_pieces))
+    shown_prompts = show(distribution.prompts()[:shown], tokenizer, distribution.label_pieces)
+    click.echo(f"{distribution.summary()}\n\n{shown_prompts}")

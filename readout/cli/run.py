@@ -19,8 +19,14 @@ from readout.cli.options import distribution_from, distribution_options, load, m
 @distribution_options("", "fit")
 @distribution_options("target-", "target")
 @click.option("--no-replicate", is_flag=True, help="do not draw the target again for the noise floor")
-@click.option("--run-seed", default=0, show_default=True, help="seed of halves, permutations, folds and bootstrap")
-@click.option("--strict", is_flag=True, help="exit with code 3 if the model does not do the task")
+@click.option(
+    "--run-seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="seed of halves, permutations, folds and bootstrap",
+)
+@click.option("--strict", is_flag=True, help="exit with code 3 if the fit has no ground: task not done, or no reader")
 @click.option("--json", "as_json", is_flag=True, help="print report.json and nothing else")
 @click.pass_context
 def command(
@@ -46,6 +52,7 @@ def command(
     """
     from readout.cli import NO_GROUND
     from readout.figures import FIGURES, save
+    from readout.files import writable_folder
     from readout.pipeline import default_beside, default_pair, default_task, run, target_for
 
     if options["task"] is None and options["spec"] is None:
@@ -56,6 +63,7 @@ def command(
     for distribution in (fit, target):
         distribution.load()  # bad input is found before the model is loaded
     folder = out or Path("runs") / f"{Path(options['model']).name}-{Path(task).stem}"
+    writable_folder(folder)
     report = run(
         load(options),
         fit,

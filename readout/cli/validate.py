@@ -14,7 +14,7 @@ import click
 @click.option("--target", type=click.Path(path_type=Path), required=True, help="the held-out record")
 @click.option("--replicate", type=click.Path(path_type=Path), default=None, help="the target drawn again")
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="write report.json and figures here")
-@click.option("--seed", default=0, show_default=True, help="seed of bootstrap and controls")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="seed of bootstrap and controls")
 @click.option("--json", "as_json", is_flag=True, help="print the report as JSON and nothing else")
 def command(
     fit: Path, record: Path, target: Path, replicate: Path | None, out: Path | None, seed: int, as_json: bool
@@ -24,16 +24,18 @@ def command(
     \b
     readout validate runs/words-fit.json --record runs/words.zarr --target runs/other.zarr
     """
+    from readout.files import writable_folder
     from readout.pipeline import FitStage, report_on
     from readout.records import open_record
 
+    if out is not None:
+        writable_folder(out)
     stage = FitStage.load(fit)
     again = None if replicate is None else open_record(replicate)
     report = report_on(stage, open_record(record), open_record(target), again, seed=seed)
     if out is not None:
         from readout.figures import FIGURES, save
 
-        out.mkdir(parents=True, exist_ok=True)
         report.save(out / "report.json")
         for name, draw in FIGURES.items():
             save(draw(report.to_dict()), out / "figures" / name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -28,6 +29,20 @@ KIND_COLOURS = {"reader": BLUE, "anti-copying": RED, "attends": GREY}
 MOST_HEADS = 24
 
 
+def told(estimate: dict[str, Any]) -> str:
+    """Value and interval, or a dash where there is none."""
+    numbers = [estimate[key] for key in ("value", "low", "high")]
+    return "-" if None in numbers else "{:.2f} [{:.2f}, {:.2f}]".format(*numbers)
+
+
+def _marked(figure: Figure, report: Report) -> Figure:
+    """Say on the figure itself when its fit has no ground."""
+    if not report["has_ground"]:
+        note = textwrap.fill("WITHOUT GROUND: " + "; ".join(report["notes"]), 110)
+        figure.supxlabel(note, color=RED, fontsize=7)
+    return figure
+
+
 def _bounds(estimates: list[dict[str, Any]]) -> tuple[list[float], list[float], list[float]]:
     return tuple([float("nan") if e[key] is None else e[key] for e in estimates] for key in ("value", "low", "high"))  # type: ignore[return-value]
 
@@ -36,10 +51,8 @@ def attention_by_match(report: Report) -> Figure:
     """Attention from the query to a matching and to another label position, for every head with a gap."""
     rows = [row for row in report["stage"]["readers"]["rows"] if row["kind"] in KIND_COLOURS]
     rows.sort(key=lambda row: (list(KIND_COLOURS).index(row["kind"]), -row["gap"]["value"]))
-    if not rows:  # nothing has a gap: show the widest ones, as "other"
-        everything = report["stage"]["readers"]["rows"]
-        rows = sorted(everything, key=lambda row: -(row["gap"]["value"] or 0))[:6]
-    rows = rows[:MOST_HEADS]
+    used = [row for row in report["stage"]["readers"]["rows"] if row["head"] in report["heads"]]
+    rows = [row for row in used if row not in rows] + rows[:MOST_HEADS]
     with styled():
         figure, axes = plt.subplots(figsize=(TWO_COLUMNS, 0.8 + 0.16 * len(rows)))
         places = np.arange(len(rows))[::-1]
@@ -58,6 +71,7 @@ def attention_by_match(report: Report) -> Figure:
         axes.set_yticks(places, [row["head"] for row in rows])
         for tick, row in zip(axes.get_yticklabels(), rows, strict=True):
             tick.set_color(KIND_COLOURS.get(row["kind"], BLACK))
+            tick.set_fontweight("bold" if row["head"] in report["heads"] else "normal")
         axes.set_ylim(-0.7, len(rows) - 0.3)
         axes.set_xlim(left=0)
         axes.set_xlabel("attention weight from the query, per label position")
@@ -73,21 +87,21 @@ def attention_by_match(report: Report) -> Figure:
             for kind, colour in (KIND_COLOURS | {"other": BLACK}).items()
             if kind in shown
         ]
-        axes.legend(handles=marks, loc="lower right")
+        figure.legend(handles=marks, loc="outside right upper")
         contexts = report["stage"]["readers"]["contexts"]
         axes.set_title(
-            f"{report['model']['name']}: heads chosen on {contexts[0]} contexts, shown on {contexts[1]} others "
-            "(95 % intervals, clustered by context)",
+            f"{report['model']['name']}: kinds told on {contexts[0]} contexts, shown on {contexts[1]} others; "
+            "heads of the readout in bold",
             loc="left",
         )
-    return figure
+    return _marked(figure, report)
 
 
 def observed_against_predicted_mass(report: Report) -> Figure:
     """Label mass observed on the target against the mass that two constants, fitted elsewhere, predict."""
     heads = list(report["mass_points"])[:4]
     with styled():
-        width = min(TWO_COLUMNS, 0.4 + 1.9 * max(2, len(heads)))
+        width = min(TWO_COLUMNS, 0.5 + 2.0 * len(heads))
         figure, panels = plt.subplots(1, len(heads), figsize=(width, 2.3), squeeze=False)
         for axes, head in zip(panels[0], heads, strict=True):
             points = report["mass_points"][head]
@@ -97,10 +111,10 @@ def observed_against_predicted_mass(report: Report) -> Figure:
             diagonal(axes, 1.05 * highest)
             intervals(axes, predicted, value, low, high, color=BLUE)
             r2 = report["validation"]["attention"][head]["r2"]
-            axes.set_title(f"{head}\n$R^2$ = {r2['value']:.2f} [{r2['low']:.2f}, {r2['high']:.2f}]", loc="left")
+            axes.set_title(f"{head}\n$R^2$ = {told(r2)}", loc="left")
             axes.set_xlabel("predicted label mass")
         panels[0][0].set_ylabel("observed label mass")
-    return figure
+    return _marked(figure, report)
 
 
 def reliability(report: Report) -> Figure:
@@ -118,18 +132,14 @@ def reliability(report: Report) -> Figure:
         diagonal(right, 1.0)
         value, low, high = _bounds([point["actual"] for point in calibration["curve"]])
         intervals(right, [point["predicted"] for point in calibration["curve"]], value, low, high, color=BLUE)
-        slope, shift = calibration["slope"], calibration["intercept"]
-        right.set_title(
-            f"slope {slope['value']:.2f} [{slope['low']:.2f}, {slope['high']:.2f}]\n"
-            f"intercept {shift['value']:.2f} [{shift['low']:.2f}, {shift['high']:.2f}]",
-            loc="left",
-        )
+        slope, shift = told(calibration["slope"]), told(calibration["intercept"])
+        right.set_title(f"slope {slope}\nintercept {shift}", loc="left")
         left.set_title(f"{report['model']['name']}\nlink {report['link']}", loc="left")
         for axes in (left, right):
             axes.set_xlabel("predicted probability of a label")
         left.set_ylabel("the model's probability")
         right.set_ylabel("the model's mean probability")
-    return figure
+    return _marked(figure, report)
 
 
 def validation_table(report: Report) -> Figure:
@@ -139,7 +149,7 @@ def validation_table(report: Report) -> Figure:
         ("baseline", validation["baselines"], GREY),
         ("control", validation["controls"], ORANGE),
         ("readout", validation["links"], BLUE),
-        ("ceiling", validation["ceiling"], GREEN),
+        ("observed attention", validation["ceiling"], GREEN),
     )
     rows = [(kind, name, row, colour) for kind, table, colour in groups for name, row in table.items()]
     with styled():
@@ -152,7 +162,8 @@ def validation_table(report: Report) -> Figure:
         ):
             for place, (_, _, row, colour) in zip(places, rows, strict=True):
                 value, low, high = _bounds([row[metric]])
-                intervals(axes, value, [place], low, high, horizontal=True, color=colour)
+                drawn = {"fmt": "|"} if colour == ORANGE else {}
+                intervals(axes, value, [place], low, high, horizontal=True, color=colour, **drawn)
             axes.set_xlabel(title)
             axes.set_xlim(left=0)
             axes.grid(axis="x", linewidth=0.3, color="#DDDDDD")
@@ -163,15 +174,20 @@ def validation_table(report: Report) -> Figure:
             tick.set_color(colour if colour != GREY else BLACK)
             if kind == "readout" and name == report["link"]:
                 tick.set_fontweight("bold")
-        panels[0].axvline(validation["baselines"]["label_frequency"]["kl"]["value"], color=GREY, linewidth=0.6)
+        frequency = validation["baselines"]["label_frequency"]["kl"]["value"]
+        panels[0].axvline(frequency, color=GREY, linewidth=0.6)
+        panels[0].annotate(
+            "label frequency", (frequency, -0.6), (2, 0), textcoords="offset points", fontsize=6, color=GREY
+        )
         figure.suptitle(
             f"{report['model']['name']}: fitted on {report['fit_distribution']['task']}, held-out target of "
-            f"{validation['n_prompts']} prompts; heads {', '.join(report['heads'][:5])}; chosen link in bold",
+            f"{validation['n_prompts']} prompts\nheads {', '.join(report['heads'][:5])}; chosen link in bold; "
+            "95 % intervals by context, controls: range over draws",
             x=0.01,
             ha="left",
             fontsize=8,
         )
-    return figure
+    return _marked(figure, report)
 
 
 FIGURES = {

@@ -10,7 +10,7 @@ import torch
 from readout.errors import ReadoutError
 from readout.models.check import check
 from readout.models.language_model import LanguageModel
-from readout.models.sources import resolve, unpacked
+from readout.models.sources import ModelSource, resolve, unpacked
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -50,17 +50,24 @@ def load_model(
     if dtype not in DTYPES:
         raise ReadoutError(f"unknown dtype {dtype!r}: expected one of {', '.join(DTYPES)}")
     source = resolve(name, revision)
-    path = str(unpacked(source)) if source.gguf_file else source.path
+    path = _folder(name, source)
     try:
         # Eager is the one implementation that every family has; the package's own replaces it right after.
         model: Any = AutoModelForCausalLM.from_pretrained(
             path, revision=revision, dtype=DTYPES[dtype], attn_implementation="eager", **options
         )
-    except (OSError, ValueError) as error:
+    except Exception as error:  # every format raises its own on a damaged file
         raise _not_loaded(name, path, error) from error
     tokenizer = load_tokenizer(name, revision)
     if "device_map" not in options:
-        model.to(best_device() if device == "auto" else device)
+        place = best_device() if device == "auto" else device
+        try:
+            model.to(place)
+        except (RuntimeError, AssertionError) as error:
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise ReadoutError(
+                f"device {place!r} cannot be used here ({reason}): expected auto, cpu, cuda or mps"
+            ) from error
     loaded = LanguageModel(model, tokenizer, name, source.provenance | _details(model, dtype))
     if self_test:
         report = check(loaded)
@@ -69,15 +76,22 @@ def load_model(
     return loaded
 
 
+def _folder(name: str, source: ModelSource) -> str:
+    try:
+        return str(unpacked(source)) if source.gguf_file else source.path
+    except Exception as error:
+        raise _not_loaded(name, str(source.gguf_file), error) from error
+
+
 def load_tokenizer(name: str, revision: str | None = None) -> Any:
     """Load the tokenizer of a model without its weights; ``name`` as in `load_model`."""
     from transformers import AutoTokenizer
 
     source = resolve(name, revision)
-    path = str(unpacked(source)) if source.gguf_file else source.path
+    path = _folder(name, source)
     try:
         return AutoTokenizer.from_pretrained(path, revision=revision)
-    except (OSError, ValueError) as error:
+    except Exception as error:
         raise _not_loaded(name, path, error) from error
 
 

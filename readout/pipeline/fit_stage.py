@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import xarray as xr
+
 from readout.errors import FitError
+from readout.files import write_json
 from readout.fitting import Observations, SoftmaxReadout
 from readout.fitting.readers import ReaderTable, choose_readers
+from readout.records.schema import Identity
 from readout.validation import Behaviour, Choice, choose, measure_behaviour
 
+FORMAT = "readout.stage/1"
 STAND_INS = 3
 
 
@@ -26,6 +31,7 @@ class FitStage:
     choice : number of heads and link, by cross-validation on the fit distribution
     readout : fitted to the whole fit distribution, with bootstrap intervals beside the sandwich's
     notes : what makes the fit one without ground, if anything
+    fitted_to : the record, by model and prompts
     """
 
     behaviour: Behaviour
@@ -33,6 +39,7 @@ class FitStage:
     choice: Choice
     readout: SoftmaxReadout
     notes: tuple[str, ...]
+    fitted_to: Identity
 
     @property
     def has_ground(self) -> bool:
@@ -47,46 +54,51 @@ class FitStage:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
+            "format": FORMAT,
             "behaviour": self.behaviour.to_dict(),
             "readers": self.readers.to_dict(),
             "choice": self.choice.to_dict(),
             "fit": self.readout.to_dict(),
             "notes": list(self.notes),
+            "fitted_to": asdict(self.fitted_to),
         }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> FitStage:
         """Read what `to_dict` wrote."""
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise FitError(f"not a file that readout fit or readout run wrote as fit.json (no format {FORMAT!r})")
         return cls(
             Behaviour.from_dict(data["behaviour"]),
             ReaderTable.from_dict(data["readers"]),
             Choice.from_dict(data["choice"]),
             SoftmaxReadout.from_dict(data["fit"]),
             tuple(data["notes"]),
+            Identity(**data["fitted_to"]),
         )
 
     def save(self, path: str | Path) -> None:
         """Write the stage as JSON."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+        write_json(path, self.to_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> FitStage:
         """Read what `save` wrote."""
         try:
             return cls.from_dict(json.loads(Path(path).read_text()))
-        except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
-            raise FitError(f"{path} is not a fit written by readout fit ({error}): give its fit.json") from error
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise FitError(f"{path} cannot be read as a fit: {error}") from error
 
 
 def fit_stage(
-    fit: Observations, *, links: tuple[str, ...] | None = None, bootstrap: int = 1000, seed: int = 0
+    record: xr.Dataset, *, links: tuple[str, ...] | None = None, bootstrap: int = 1000, seed: int = 0
 ) -> FitStage:
     """Measure behaviour, choose readers, choose heads and link, and fit.
 
     Parameters
     ----------
-    fit
-        The fit distribution, all heads of the model.
+    record
+        Of the fit distribution, all heads of the model.
     links
         Links to choose among; None tries all.
     bootstrap
@@ -98,6 +110,7 @@ def fit_stage(
     -------
     FitStage
     """
+    fit = Observations.from_record(record)
     behaviour = measure_behaviour(fit)
     readers = choose_readers(fit, seed=seed)
     notes = []
@@ -106,11 +119,11 @@ def fit_stage(
     candidates = readers.readers
     if not candidates:
         candidates = _widest_gaps(readers)
-        notes.append(f"no head is a reader; the {len(candidates)} heads of the widest gap stand in")
+        notes.append("no head is a reader; heads of the widest attention gap stand in")
     options: dict[str, Any] = {} if links is None else {"links": links}
     choice = choose(fit, candidates, folds="counts", seed=seed, **options)
     readout = SoftmaxReadout(link=choice.link, heads=choice.heads, bootstrap=bootstrap, seed=seed).fit(fit)
-    return FitStage(behaviour, readers, choice, readout, tuple(notes))
+    return FitStage(behaviour, readers, choice, readout, tuple(notes), Identity.of(record))
 
 
 def _widest_gaps(readers: ReaderTable) -> tuple[str, ...]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import xarray as xr
 
+from readout.errors import RecordError
+from readout.files import writable_folder
 from readout.fitting import Observations, label_mass
 from readout.pipeline.defaults import drawn_again
 from readout.pipeline.fit_stage import FitStage, fit_stage
 from readout.pipeline.report import BesideReport, RunReport
 from readout.prompts import PromptDistribution
 from readout.records import provenance
+from readout.records.schema import Identity
 from readout.validation import measure_behaviour, validate
 from readout.validation.cells import label_grid, mass_points
 
@@ -58,7 +62,7 @@ def run(
     """
     from readout.records.extraction import extract
 
-    out = Path(out)
+    out = writable_folder(out)
     wanted = {"fit": fit, "target": target}
     if replicate:
         wanted["replicate"] = drawn_again(target)
@@ -68,9 +72,8 @@ def run(
         if progress:
             print(f"{name}: {distribution.size * distribution.queries} prompts")
         records[name] = extract(model, distribution, out / name / "record.zarr", progress=progress)
-    stage = fit_stage(Observations.from_record(records["fit"]), seed=seed)
-    stage.readout.save(out / "fit.json")
-    stage.save(out / "stage.json")
+    stage = fit_stage(records["fit"], seed=seed)
+    stage.save(out / "fit.json")
     more = {name: records[name] for name in beside or {}}
     report = report_on(stage, records["fit"], records["target"], records.get("replicate"), more, seed=seed)
     report.save(out / "report.json")
@@ -103,6 +106,7 @@ def report_on(
     -------
     RunReport
     """
+    _check_records(stage, fit, target, replicate, beside or {})
     seen, held_out = Observations.from_record(fit), Observations.from_record(target)
     again = None if replicate is None else Observations.from_record(replicate)
     validation = validate(stage.readout, seen, held_out, replicate=again, seed=seed)
@@ -130,6 +134,33 @@ def report_on(
         label_grid(held_out.label_probability, stage.readout.predict_proba(held_out), held_out.label_mask),
         {name: _beside(stage, seen, record, seed) for name, record in (beside or {}).items()},
     )
+
+
+def _check_records(
+    stage: FitStage,
+    fit: xr.Dataset,
+    target: xr.Dataset,
+    replicate: xr.Dataset | None,
+    beside: Mapping[str, xr.Dataset],
+) -> None:
+    """Refuse records of which the report would say something false."""
+    own = Identity.of(fit)
+    if own != stage.fitted_to:
+        raise RecordError("the readout was fitted to another record than the one given: give that record")
+    others = {"target": target} | ({} if replicate is None else {"replicate": replicate}) | dict(beside)
+    for name, record in others.items():
+        found = Identity.of(record)
+        if found.model != own.model:
+            raise RecordError(
+                f"{name}: its record is of another model ({found.model}) than the fit's ({own.model}); extract it with "
+                "the fit's model"
+            )
+        if found.prompts == own.prompts:
+            raise RecordError(f"{name}: its prompts are those of the fit, so nothing would be held out; give others")
+    if replicate is not None:
+        first, again = (PromptDistribution.from_json(one.attrs["distribution"]) for one in (target, replicate))
+        if first.seed == again.seed or replace(again, seed=first.seed) != first:
+            raise RecordError("replicate: expected the target's specification with another seed, got another one")
 
 
 def _beside(stage: FitStage, seen: Observations, record: xr.Dataset, seed: int) -> BesideReport:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from readout.errors import FitError
+from readout.files import write_json
 from readout.pipeline.fit_stage import FitStage
 from readout.prompts import PromptDistribution
 from readout.validation import Behaviour, ValidationReport
@@ -158,7 +159,7 @@ class RunReport:
 
     def save(self, path: str | Path) -> None:
         """Write the report as JSON."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+        write_json(path, self.to_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> RunReport:

@@ -15,7 +15,7 @@ import torch
 import xarray as xr
 from tqdm import tqdm
 
-from readout.errors import PromptError
+from readout.errors import PromptError, RecordError
 from readout.models.language_model import LanguageModel, Reading
 from readout.models.packing import pack, packed_length
 from readout.prompts import PromptDistribution, TokenizedPrompt, tokenize
@@ -100,6 +100,12 @@ class _Plan:
         options: ExtractionOptions,
     ) -> None:
         self.model, self.distribution, self.prompts, self.options = model, distribution, prompts, options
+        known = [part.layer for part in model.wiring.attentions]
+        absent = [layer for layer in options.residual_layers if layer not in known]
+        if absent:
+            raise RecordError(
+                f"residual_layers: {model.name} has the layers {known[0]} to {known[-1]}, asked for {absent}"
+            )
         longest = max(len(one.token_ids) for one in prompts)
         limit = getattr(model.model.config.get_text_config(), "max_position_embeddings", None)
         if limit is not None and longest > limit:

@@ -30,6 +30,7 @@ Heads carry the coordinates ``layer`` and ``head_in_layer``, both from 0 and cou
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,7 @@ DIMS = {
     "demonstration_residual": ("context_row", "residual_layer", "demonstration", "width"),
 }
 FLOATS = {"attention", "sink", "label_logprob", "label_effect", "query_residual", "demonstration_residual"}
+ATTRIBUTES = ("class_names", "label_words", "distribution", "provenance", "specification")
 OPTIONAL = {"label_effect", "query_residual", "demonstration_residual"}
 
 
@@ -76,6 +78,20 @@ def provenance(record: xr.Dataset) -> dict[str, Any]:
     return found
 
 
+@dataclass(frozen=True)
+class Identity:
+    """What a record is of: the model (as JSON) and the prompts (by digest)."""
+
+    model: str
+    prompts: str
+
+    @classmethod
+    def of(cls, record: xr.Dataset) -> Identity:
+        """Read it off a record's specification."""
+        specification = json.loads(record.attrs["specification"])
+        return cls(json.dumps(specification["model"], sort_keys=True), specification["digest"])
+
+
 def check_record(record: xr.Dataset, where: str = "record") -> xr.Dataset:
     """Return ``record`` if it is whole, else raise `RecordError` naming what is wrong."""
     missing = [name for name in DIMS if name not in record and name not in OPTIONAL]
@@ -84,9 +100,9 @@ def check_record(record: xr.Dataset, where: str = "record") -> xr.Dataset:
     for name, dims in DIMS.items():
         if name in record and record[name].dims != dims:
             raise RecordError(f"{where} is corrupt: {name} has dimensions {record[name].dims}, expected {dims}")
-    lacking = [
-        name for name in ("class_names", "label_words", "distribution", "provenance") if name not in record.attrs
-    ]
+    lacking = [name for name in ATTRIBUTES if name not in record.attrs]
+    if not lacking and "model" not in json.loads(record.attrs["provenance"]):
+        lacking = ["provenance.model"]
     if lacking:
         raise RecordError(f"{where} is corrupt: it lacks the attributes {', '.join(lacking)}; extract it again")
     shown = record["demonstration_label"].values >= 0

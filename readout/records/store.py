@@ -16,6 +16,7 @@ import xarray as xr
 import zarr
 
 from readout.errors import RecordError
+from readout.files import writable_folder
 from readout.records.schema import DIMS, FLOATS, check_record
 
 WRITTEN = "chunk_written"
@@ -54,15 +55,13 @@ class RecordStore:
         self._sizes, self._chunk = dict(sizes), dict(chunk)
         self._variables = variables
         text = json.dumps(dict(specification), sort_keys=True)
-        if path is not None and path.exists() and any(path.iterdir()):
-            self._group = _resume(path, text)
-        else:
-            self._group = self._create(text, dict(attributes), coordinates)
+        group = None if path is None else _begun(path, text)
+        self._group = group or self._create(text, dict(attributes), coordinates)
 
     def _create(
         self, specification: str, attributes: dict[str, Any], coordinates: Mapping[str, tuple[str, np.ndarray]]
     ) -> zarr.Group:
-        group = zarr.create_group(self._store)
+        group = zarr.create_group(self._store, overwrite=True, attributes={"format": FORMAT})
         for name in self._variables:
             dims = DIMS[name]
             _array(
@@ -79,7 +78,7 @@ class RecordStore:
             array[:] = values
         _array(group, WRITTEN, (self.n_chunks,), (1,), ("chunk",), "int8", 0)
         # The specification is written last: a store without it was stopped before its first chunk and is begun anew.
-        group.attrs.update({**attributes, "format": FORMAT, "specification": specification})
+        group.attrs.update({**attributes, "specification": specification})
         return group
 
     @property
@@ -113,6 +112,8 @@ def open_record(path: str | Path) -> xr.Dataset:
         If there is none, it is unfinished, or it is corrupt.
     """
     path = Path(path)
+    if path.is_file():
+        raise RecordError(f"{path} is a file: a record is a folder, written by readout extract")
     if not path.is_dir():
         raise RecordError(f"{path} does not exist: give the folder of a record written by readout extract")
     return _dataset(zarr.storage.LocalStore(path, read_only=True), str(path))
@@ -136,12 +137,18 @@ def _dataset(store: Any, where: str) -> xr.Dataset:
     return check_record(record.drop_vars(WRITTEN).set_coords(coordinates), where)
 
 
-def _resume(path: Path, specification: str) -> zarr.Group:
+def _begun(path: Path, specification: str) -> zarr.Group | None:
+    """The store that is there to be gone on with; None where one is to be begun."""
+    writable_folder(path)
+    if all(file.name.endswith(".partial") for file in path.iterdir()):
+        return None
     try:
         group = zarr.open_group(str(path), mode="r+")
-        found = group.attrs.get("specification")
+        found, ours = group.attrs.get("specification"), group.attrs.get("format") == FORMAT
     except Exception as error:
         raise RecordError(f"{path} holds something that is not a record ({error}): give another folder") from error
+    if found is None and ours:
+        return None
     if found is None:
         raise RecordError(f"{path} holds something that is not a record: delete it, or give another folder")
     if found != specification:
@@ -155,6 +162,8 @@ def _resume(path: Path, specification: str) -> zarr.Group:
 def _difference(found: str, wanted: str) -> str:
     old, new = json.loads(found), json.loads(wanted)
     names = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
+    # The digest says nothing to a reader where the fields themselves differ.
+    names = [name for name in names if name != "digest"] or names
     inner = [
         f"{name}: {_short(old.get(name), new.get(name))} there, {_short(new.get(name), old.get(name))} wanted"
         for name in names

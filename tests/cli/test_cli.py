@@ -107,6 +107,29 @@ def same_first_token(tmp_path: Path) -> list[object]:
     return ["--task", file, "--labels", "own", "--label-pieces", "first", *SMALL]
 
 
+def latin_specification(tmp_path: Path) -> list[object]:
+    (tmp_path / "spec.json").write_bytes('{"task": "w\u00f6rds"}'.encode("latin-1"))
+    return ["--spec", tmp_path / "spec.json"]
+
+
+def words_for_layers(tmp_path: Path) -> list[object]:
+    return [*SMALL, "--residual-layers", "abc"]
+
+
+def absent_layer(tmp_path: Path) -> list[object]:
+    return [*SMALL, "--residual-layers", "99"]
+
+
+def too_long(tmp_path: Path) -> list[object]:
+    texts = [{"text": "long " * 1500 + str(number), "label": "ab"[number % 2]} for number in range(40)]
+    file = written(tmp_path, "a.jsonl", "".join(json.dumps(text) + "\n" for text in texts))
+    return ["--task", file, "--classes", "2", "--shots", "8", "--queries", "1", "--size", "6"]
+
+
+def unknown_device(tmp_path: Path) -> list[object]:
+    return [*SMALL, "--device", "abacus"]
+
+
 def unknown_shots(tmp_path: Path) -> list[object]:
     return ["--shots", "many"]
 
@@ -123,6 +146,11 @@ BAD_PROMPTS = {
     label_of_two_tokens: "token",
     same_first_token: "first token",
     unknown_shots: "shots",
+    latin_specification: "not UTF-8",
+    words_for_layers: "whole numbers",
+    absent_layer: "has the layers 0 to 2",
+    too_long: "reads at most",
+    unknown_device: "cannot be used here",
     missing_specification: "does not exist",
 }
 
@@ -187,6 +215,58 @@ def test_strict_exits_with_its_own_code_when_a_random_model_does_not_do_the_task
     code, out, _ = cli("fit", done / "fit.zarr", "--out", done / "fit.json", "--strict")
     assert code == readout.cli.NO_GROUND == 3
     assert "WITHOUT GROUND" in out
+
+
+def test_a_place_that_cannot_be_written_is_named_before_anything_is_computed(
+    cli: Cli, done: Path, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = written(tmp_path, "taken.txt", "mine")
+    monkeypatch.setattr("readout.models.load_model", lambda *_: pytest.fail("the model was loaded"))
+    for arguments in (
+        ("extract", "--model", tiny_folder, "--out", taken),
+        ("run", "--model", tiny_folder, "--out", taken),
+        ("run", "--model", tiny_folder, "--out", "/proc/nowhere"),
+        ("fit", done / "fit.zarr", "--out", tmp_path),
+        ("validate", done / "fit.json", "--record", done / "fit.zarr", "--target", done / "fit.zarr", "--out", taken),
+        ("fit", taken, "--out", tmp_path / "fit.json"),
+        ("fit", done / "fit.zarr", "--out", tmp_path / "fit.json", "--seed", "-1"),
+    ):
+        code, _, err = cli(*arguments)
+        assert code == 2, arguments
+        assert err.count("\n") == 1, arguments
+    assert taken.read_text() == "mine"
+
+
+def test_records_that_would_make_the_report_false_are_refused(
+    cli: Cli, done: Path, tiny_folder: Path, tmp_path: Path
+) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    cli("fit", done / "fit.zarr", "--out", done / "fit.json")
+    other = AutoModelForCausalLM.from_pretrained(tiny_folder)
+    with torch.no_grad():
+        other.get_input_embeddings().weight[:] += 0.1
+    other.save_pretrained(tmp_path / "other")
+    AutoTokenizer.from_pretrained(tiny_folder).save_pretrained(tmp_path / "other")
+    cli("extract", "--model", tmp_path / "other", "--out", tmp_path / "other.zarr", "--quiet", *SMALL, "--seed", "9")
+    fit, target = ("--record", done / "fit.zarr"), ("--target", done / "target.zarr")
+    for arguments, complaint in (
+        ((*fit, "--target", tmp_path / "other.zarr"), "of another model"),
+        ((*fit, "--target", done / "fit.zarr"), "nothing would be held out"),
+        (("--record", done / "target.zarr", *target), "fitted to another record"),
+        ((*fit, *target, "--replicate", done / "target.zarr"), "another seed"),
+    ):
+        code, _, err = cli("validate", done / "fit.json", *arguments)
+        assert code == 2, complaint
+        assert complaint in err
+
+
+def test_a_file_that_is_no_fit_is_named(cli: Cli, done: Path, tmp_path: Path) -> None:
+    file = written(tmp_path, "a.json", "[]")
+    code, _, err = cli("validate", file, "--record", done / "fit.zarr", "--target", done / "target.zarr")
+    assert code == 2
+    assert "fit.json" in err
 
 
 def test_a_corrupt_record_is_one_clear_line(cli: Cli, done: Path, tmp_path: Path) -> None:

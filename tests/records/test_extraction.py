@@ -159,6 +159,28 @@ def test_a_record_of_another_specification_is_refused(tiny_model: LanguageModel,
         extract(tiny_model, other, tmp_path / "record.zarr")
 
 
+def test_a_store_stopped_while_it_was_created_is_begun_anew(
+    tiny_model: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from readout.records import store
+
+    extract(tiny_model, MIXED, tmp_path / "whole.zarr")
+    make, calls = store._array, 0
+
+    def stop_at_the_sixth(*args: object, **kwargs: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 6:
+            raise Stopped
+        return make(*args, **kwargs)
+
+    monkeypatch.setattr(store, "_array", stop_at_the_sixth)
+    with pytest.raises(Stopped):
+        extract(tiny_model, MIXED, tmp_path / "stopped.zarr")
+    extract(tiny_model, MIXED, tmp_path / "stopped.zarr")
+    assert bytes_of(tmp_path / "stopped.zarr") == bytes_of(tmp_path / "whole.zarr")
+
+
 def test_a_folder_with_other_things_in_it_is_left_alone(tiny_model: LanguageModel, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(RecordError, match="not a record"):

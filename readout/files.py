@@ -1,0 +1,53 @@
+"""Writing results: whole or not at all, and with an error that names the place."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from readout.errors import ReadoutError
+
+
+def writable_folder(path: str | Path) -> Path:
+    """The folder, made if need be.
+
+    Raises
+    ------
+    ReadoutError
+        If it is a file, or cannot be made or written to.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise ReadoutError(f"{path} is a file: give a folder to write to")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ReadoutError(f"{path} cannot be made ({error.strerror}): give a folder that can be written to") from error
+    if not os.access(path, os.W_OK):
+        raise ReadoutError(f"{path} cannot be written to: give another folder")
+    return path
+
+
+def writable_file(path: str | Path) -> Path:
+    """The file's path, its folder made if need be.
+
+    Raises
+    ------
+    ReadoutError
+        If it is a folder, or its folder cannot be written to.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise ReadoutError(f"{path} is a folder: give a file to write")
+    writable_folder(path.parent)
+    return path
+
+
+def write_json(path: str | Path, data: Any) -> None:
+    """Write JSON beside its place and move it there, so that a stopped run leaves no half file."""
+    path = writable_file(path)
+    scratch = path.with_name(f".{path.name}.partial")
+    scratch.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    scratch.replace(path)
