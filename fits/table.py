@@ -58,7 +58,7 @@ def first_r2(report: dict[str, Any]) -> str:
 
 def difference(name: str) -> Callable[[dict[str, Any]], str]:
     """KL of the chosen link minus that of another prediction, paired by context."""
-    return lambda report: shown(report["validation"]["differences"].get(name))
+    return lambda report: shown(report["validation"]["differences"].get(name), 3)
 
 
 ROWS: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
@@ -75,7 +75,7 @@ ROWS: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
     ("... minus match + log count, which needs no attention", difference("match_log_count")),
     ("... minus the same fit on random heads of the same layers", difference("random_heads")),
     ("... minus the fit with matches permuted", difference("permuted_match")),
-    ("share of the ceiling's skill", lambda r: shown(r["validation"]["ceiling_share"])),
+    ("share of the skill that the observed attention reaches", lambda r: shown(r["validation"]["ceiling_share"])),
     ("does the fit have ground?", lambda r: "yes" if r["has_ground"] else "no: " + r["notes"][0].split(" (")[0]),
 ]
 
