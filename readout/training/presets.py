@@ -25,8 +25,6 @@ class Phase:
         The phase ends once the running accuracy is above this; 0 = only at `steps`.
     until_leak : float
         ... and the running probability of used labels in distinct sequences is below this; 0 = no such condition.
-    batch : int
-        Sequences in a step; 0 = the recipe's.
     demonstrations : int
         Demonstrations in a sequence.
     classes : tuple of int
@@ -65,7 +63,6 @@ class Phase:
     steps: int
     until_accuracy: float = 0.0
     until_leak: float = 0.0
-    batch: int = 0
     demonstrations: int = 10
     classes: tuple[int, int] = (2, 6)
     class_pool: int = 32
@@ -102,7 +99,7 @@ class Preset:
     initializer_range : float
         Standard deviation of the initial weights.
     batch, warmup : int
-        Sequences in a step, where a phase says nothing else; steps over which the learning rate rises.
+        Sequences in a step; steps over which the learning rate rises.
     learning_rate, final_rate, weight_decay, clip : float
         AdamW's; `final_rate` is the share of the learning rate at the end of the last phase's second half.
     betas : tuple of float
@@ -178,17 +175,16 @@ _WORDS = {"words_per_text": 2, "cue": True}
 TINY = Preset(
     "tiny",
     (
-        Phase("copy", 1500, 0.85, batch=64, classes=(4, 5), class_pool=16, label_pool=16, cover_first=True, echo=32),
+        Phase("copy", 1500, 0.85, classes=(4, 5), class_pool=16, label_pool=16, cover_first=True, echo=32),
         Phase("classes", 600, 0.85),
         Phase("gate", 300, **_GATE | {"classes": (2, 8), "distinct": 0.5, "until_leak": 0.17}),  # type: ignore[arg-type]
         Phase("cue", 200, cue=True, **_GATE),  # type: ignore[arg-type]
         Phase("texts", 200, words_per_class=2, **_GATE, **_WORDS),  # type: ignore[arg-type]
         Phase(
-            "noise", 400, demonstrations=12, words_per_class=8, noise=0.1, repeat_weight=0.25, unbalanced=True,
+            "noise", 600, demonstrations=12, words_per_class=8, noise=0.1, repeat_weight=0.25, unbalanced=True,
             **_GATE | {"until_accuracy": 0.0}, **_WORDS,  # type: ignore[arg-type]
         ),
     ),
-    batch=48,
     checkpoint_every=200,
 )  # fmt: skip
 
