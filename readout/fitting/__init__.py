@@ -4,12 +4,13 @@ from readout.fitting.constants import ConstantsFit, fit_constants
 from readout.fitting.links import LINKS, Gain, GainPerHead, Link, Power, Share, label_mass, make_link
 from readout.fitting.observations import Observations
 from readout.fitting.permutations import permuted_match, split_contexts
-from readout.fitting.readers import ReaderRow, ReaderTable, choose_readers
+from readout.fitting.readers import FEWEST_CONTEXTS, ReaderRow, ReaderTable, choose_readers
 from readout.fitting.readout import SoftmaxReadout
 from readout.fitting.synthetic import draw_observations
 from readout.fitting.terms import TERMS, features
 
 __all__ = [
+    "FEWEST_CONTEXTS",
     "LINKS",
     "TERMS",
     "ConstantsFit",

@@ -15,7 +15,8 @@ from readout.fitting.likelihood import Likelihood, observed_rows
 from readout.fitting.observations import Observations
 from readout.fitting.patterns import Patterns, find_patterns
 from readout.fitting.terms import features
-from readout.statistics import Estimate, cluster_index
+from readout.statistics import Estimate, check_level, check_seed, cluster_index
+from readout.statistics.checks import check_bootstrap
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +58,7 @@ class ConstantsFit:
 
     def estimates(self, level: float = 0.95) -> dict[str, dict[str, Estimate]]:
         """Head -> term -> Estimate with the sandwich interval."""
+        check_level(level)
         se = np.sqrt(np.einsum("hdd->hd", self.covariance))
         quantile = stats.t.ppf(0.5 + level / 2, max(self.n_contexts - 1, 1))
         low, high = self.theta - quantile * se, self.theta + quantile * se
@@ -64,6 +66,7 @@ class ConstantsFit:
 
     def bootstrap_estimates(self, level: float = 0.95) -> dict[str, dict[str, Estimate]] | None:
         """Head -> term -> Estimate with the bootstrap interval, or None where no draws were made."""
+        check_level(level)
         if self.draws is None:
             return None
         shape = self.theta.shape
@@ -91,6 +94,15 @@ class ConstantsFit:
             }
             for h, head in enumerate(self.heads)
         }
+
+
+def head_status(mass: Float[np.ndarray, " h"], measured: Bool[np.ndarray, " h"]) -> np.ndarray:
+    """ "ok", or why a head with this mean mass on labels cannot be fitted at all [h]."""
+    status = np.full(len(mass), newton.OK, dtype=object)
+    status[mass > 1 - newton.SMALLEST_MASS] = newton.SATURATED
+    status[mass < newton.SMALLEST_MASS] = newton.NO_ATTENTION
+    status[~measured] = newton.NOT_MEASURED
+    return status
 
 
 def identified(patterns: Patterns, terms: Sequence[str]) -> str:
@@ -123,16 +135,23 @@ def fit_constants(
     covariance
         Whether to compute the sandwich covariance.
     bootstrap, seed
-        Number of cluster-bootstrap draws (0: none) and their seed.
+        Number of cluster-bootstrap draws (0: none; else at least 2, and 1000 or more for an interval), their seed.
 
     Returns
     -------
     ConstantsFit; a degenerate head has a status that says why, and NaN constants.
 
+    Raises
+    ------
+    FitError
+        When a term is unknown, or the number of draws or the seed is out of range.
+
     Source
     ------
     Conditional logit with the rest of the prompt as outside option (McFadden 1974).
     """
+    check_bootstrap(bootstrap)
+    check_seed(seed)
     columns = features(observations, terms)
     patterns = find_patterns(columns, observations.mask)
     h, d = len(observations.heads), len(terms)
@@ -143,10 +162,7 @@ def fit_constants(
     sums = rows.sum(axis=0)
     every = sums if "base" in terms else observed_rows(observations.attention, ones).sum(axis=0)
     mass = every[:, terms.index("base") if "base" in terms else 0] / n
-    status = np.full(h, newton.OK, dtype=object)
-    status[mass > 1 - newton.SMALLEST_MASS] = newton.SATURATED
-    status[mass < newton.SMALLEST_MASS] = newton.NO_ATTENTION
-    status[~observations.measured] = newton.NOT_MEASURED
+    status = head_status(mass, observations.measured)
     design = identified(patterns, terms)
     if design != newton.OK:
         status[status == newton.OK] = design

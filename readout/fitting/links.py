@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from scipy import optimize
 
 from readout.errors import FitError
+from readout.wording import counted
 
 # The smallest share a label can be given, so that no prediction is infinitely wrong.
 FLOOR = 1e-6
@@ -169,7 +170,7 @@ class Link(ABC):
         wanted = self.n_constants(mass.shape[1])
         if len(self.constants) != wanted:
             raise FitError(
-                f"link {self.name!r}: expected {wanted} constants for {mass.shape[1]} heads, got "
+                f"link {self.name!r}: expected {counted(wanted, 'constant')} for {counted(mass.shape[1], 'head')}, got "
                 f"{len(self.constants)}; fit it first"
             )
         return masked_softmax(self._features(mass, label_mask) @ np.array(self.constants), label_mask)

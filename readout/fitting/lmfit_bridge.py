@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Sequence
@@ -15,13 +16,17 @@ from jaxtyping import Float
 from scipy import stats
 
 from readout.errors import FitError
+from readout.fitting import newton
+from readout.fitting.constants import head_status, identified
 from readout.fitting.covariance import SANDWICH, cluster_robust, context_scores
 from readout.fitting.likelihood import observed_rows, predicted_attention
 from readout.fitting.observations import Observations
-from readout.fitting.patterns import find_patterns
+from readout.fitting.patterns import Patterns, find_patterns
 from readout.fitting.terms import features
-from readout.statistics import Estimate, cluster_index
+from readout.statistics import Estimate, check_level, cluster_index
+from readout.statistics.checks import check_format, fields_of, load_json, reading
 from readout.statistics.estimate import number_or_none
+from readout.wording import counted
 
 FORMAT = "readout.lmfit/1"
 _TINY = 1e-300
@@ -145,7 +150,8 @@ class LmfitResult:
     def summary(self, rows: int = 30) -> str:
         """Every constant on a line, up to a screen."""
         lines = [
-            f"lmfit readout: {len(self.heads)} heads, {self.n_prompts} prompts in {self.n_contexts} contexts, "
+            f"lmfit readout: {counted(len(self.heads), 'head')}, {counted(self.n_prompts, 'prompt')} in "
+            f"{counted(self.n_contexts, 'context')}, "
             f"deviance {self.deviance:.6g}"
         ]
         for name, estimate in list(self.estimates.items())[:rows]:
@@ -173,17 +179,23 @@ class LmfitResult:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> LmfitResult:
-        """Read what `to_dict` wrote."""
-        if data.get("format") != FORMAT:
-            raise FitError(f"lmfit file: expected format {FORMAT!r}, got {data.get('format')!r}")
-        rest = {key: data[key] for key in ("settings", "deviance", "n_prompts", "n_contexts", "level")}
-        return cls(
-            heads=tuple(data["heads"]),
-            terms=tuple(data["terms"]),
-            theta=np.array(data["theta"], dtype=np.float64),
-            estimates={name: Estimate.from_dict(e) for name, e in data["estimates"].items()},
-            **rest,
-        )
+        """Read what `to_dict` wrote.
+
+        Raises
+        ------
+        FitError
+            When it is not such a dictionary, a field is missing, or theta has another shape.
+        """
+        check_format(data, FORMAT, "lmfit file")
+        others = ("settings", "deviance", "n_prompts", "n_contexts", "level")
+        fields_of(data, ("heads", "terms", "theta", "estimates", *others), "lmfit file")
+        with reading("lmfit file"):
+            heads, terms = tuple(data["heads"]), tuple(data["terms"])
+            theta = np.array(data["theta"], dtype=np.float64)
+            estimates = {name: Estimate.from_dict(e) for name, e in data["estimates"].items()}
+        if theta.shape != (len(heads), len(terms)):
+            raise FitError(f"lmfit file: theta: expected shape {(len(heads), len(terms))}, got {theta.shape}")
+        return cls(heads=heads, terms=terms, theta=theta, estimates=estimates, **{name: data[name] for name in others})
 
     def save(self, path: str | Path) -> None:
         """Write the constants as JSON (lmfit's own files depend on dill)."""
@@ -192,11 +204,7 @@ class LmfitResult:
     @classmethod
     def load(cls, path: str | Path) -> LmfitResult:
         """Read what `save` wrote; the constants without the data."""
-        try:
-            data = json.loads(Path(path).read_text())
-        except (OSError, json.JSONDecodeError) as error:
-            raise FitError(f"lmfit file {path}: cannot be read as JSON ({error}); save a fit first") from error
-        return cls.from_dict(data)
+        return cls.from_dict(load_json(path, "lmfit file"))
 
 
 def deviance_residuals(
@@ -253,14 +261,20 @@ def fit_lmfit(
     Raises
     ------
     FitError
-        When parameters are missing, or the minimisation fails.
+        When parameters are missing or without effect, a head is degenerate, or the minimisation fails.
     """
+    check_level(level)
     columns = features(observations, terms)
     given = make_parameters(observations.heads, terms) if parameters is None else parameters
     names = [[parameter_name(head, term) for term in terms] for head in observations.heads]
     missing = [name for row in names for name in row if name not in given]
     if missing:
         raise FitError(f"parameters: {', '.join(missing[:4])} missing; start from make_parameters")
+    idle = _idle(given, {name for row in names for name in row})
+    if idle:
+        raise FitError(f"parameters: {', '.join(idle[:4])} free but without effect; fix or remove, or use in an expr")
+    patterns = find_patterns(columns, observations.mask)
+    _refuse_degenerate(observations, patterns, terms, given, names)
     attention = observations.attention.astype(np.float64)
     here = np.broadcast_to(observations.mask[:, None, :], attention.shape)
     cells = np.concatenate([attention[here], np.maximum(1 - attention.sum(axis=2), 0.0).ravel()])
@@ -295,7 +309,8 @@ def fit_lmfit(
         raise FitError(f"lmfit: no minimum found ({result.message}); change start, bounds or fixed constants")
     found = given if result is None else result.params
     theta = constants(found)
-    clustered, ratio = _clustered(observations, columns, found, free, theta, names, constants)
+    _refuse_saturated(observations.heads, patterns, theta, found, names)
+    clustered, ratio = _clustered(observations, patterns, columns, found, free, theta, names, constants)
     freedom = max(observations.n_contexts - 1, 1)
     quantile = float(stats.t.ppf(0.5 + level / 2, freedom))
     method = f"{100 * level:g} % {SANDWICH}"
@@ -335,6 +350,63 @@ def fit_lmfit(
     )
 
 
+def _free(parameter: lmfit.Parameter) -> bool:
+    return bool(parameter.vary and not parameter.expr)
+
+
+def _idle(parameters: lmfit.Parameters, used: set[str]) -> list[str]:
+    """Free parameters that no constant depends on, directly or through expressions."""
+    reached, new = set(), used
+    while new:
+        reached |= new
+        texts = [parameters[name].expr for name in new if name in parameters and parameters[name].expr]
+        seen = {node.id for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+        new = seen - reached
+    return [name for name, p in parameters.items() if _free(p) and name not in reached]
+
+
+def _refuse_degenerate(
+    observations: Observations,
+    patterns: Patterns,
+    terms: Sequence[str],
+    given: lmfit.Parameters,
+    names: list[list[str]],
+) -> None:
+    """Refuse heads that Newton's fit has no constants for either, and say why in the same words."""
+    weights = np.where(observations.mask[:, None, :], observations.attention, 0.0).astype(np.float64)
+    status = head_status(weights.sum(axis=(0, 2)) / observations.n_prompts, observations.measured)
+    design = identified(patterns, terms)
+    bad = []
+    for head, row, why in zip(observations.heads, names, status, strict=True):
+        free = [_free(given[name]) for name in row]
+        if why == newton.NOT_MEASURED or (why != newton.OK and any(free)):
+            bad.append(f"{head} ({why})")
+        elif design != newton.OK and all(free):
+            bad.append(f"{head} ({design})")
+    _refuse(bad)
+
+
+def _refuse_saturated(
+    heads: Sequence[str], patterns: Patterns, theta: np.ndarray, found: lmfit.Parameters, names: list[list[str]]
+) -> None:
+    """Refuse heads whose free constants ran away."""
+    score = np.abs(np.einsum("grd,hd->grh", patterns.rows, theta)).max(axis=(0, 1))
+    ran = [
+        f"{head} ({newton.SATURATED})"
+        for head, row, highest in zip(heads, names, score, strict=True)
+        if highest > newton.SATURATED_SCORE
+        and any(_free(found[n]) and np.isinf([found[n].min, found[n].max]).all() for n in row)
+    ]
+    _refuse(ran)
+
+
+def _refuse(bad: list[str]) -> None:
+    if bad:
+        raise FitError(
+            f"lmfit: no constants can be fitted to {', '.join(bad[:4])}; leave out (select_heads), or fix the constants"
+        )
+
+
 def derivatives(values: lmfit.Parameters, free: Sequence[str], constants: Any) -> Float[np.ndarray, "h d j"]:
     """Derivative of every constant by the free parameters; differences, since expressions are the user's."""
     theta = constants(values)
@@ -352,6 +424,7 @@ def derivatives(values: lmfit.Parameters, free: Sequence[str], constants: Any) -
 
 def _clustered(
     observations: Observations,
+    patterns: Patterns,
     columns: np.ndarray,
     found: lmfit.Parameters,
     free: list[str],
@@ -371,7 +444,6 @@ def _clustered(
     if not inside or count < 2:
         return {}, {}
     derivative = derivatives(found, inside, constants)
-    patterns = find_patterns(columns, observations.mask)
     rows = observed_rows(observations.attention, columns)
     score = np.zeros((count, 1, len(inside)))
     share = np.zeros((count, 1, len(inside), len(inside)))

@@ -11,7 +11,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from readout.errors import FitError
+from readout.fitting.record_checks import check_values, check_variables
 from readout.records.schema import head_names
+from readout.wording import counted
 
 if TYPE_CHECKING:
     import xarray
@@ -93,7 +95,7 @@ class Observations:
             )
         if len(self.heads) != h or len(set(self.heads)) != h:
             raise FitError(
-                f"heads: expected {h} different names, one per head of attention, got {len(self.heads)} "
+                f"heads: expected {counted(h, 'different name')}, one per head of attention, got {len(self.heads)} "
                 f"({len(set(self.heads))} different)"
             )
         self._check_values()
@@ -131,6 +133,19 @@ class Observations:
         named = np.take_along_axis(self.label_mask, np.maximum(self.label, 0), axis=1)
         if not named[self.mask].all():
             raise FitError("label: a demonstration's label is not among its prompt's labels (label_mask)")
+        answer = self.query_label
+        if (answer < -1).any() or (answer >= labels).any():
+            bad = int(answer[(answer < -1) | (answer >= labels)][0])
+            raise FitError(f"query_label: expected an index in 0..{labels - 1}, or -1 where unknown, got {bad}")
+        own = np.take_along_axis(self.label_mask, np.maximum(answer, 0)[:, None], axis=1)[:, 0]
+        if not own[answer >= 0].all():
+            raise FitError("query_label: a right answer is not among its prompt's labels (label_mask); give -1 for it")
+        if self.label_effect is not None:
+            unknown = self.label_mask[:, None] & ~np.isfinite(self.label_effect)
+            if unknown[:, measured].any():
+                raise FitError(
+                    "label_effect: NaN at a prompt's label; give a number for every label, or no label_effect"
+                )
 
     @property
     def n_prompts(self) -> int:
@@ -159,7 +174,7 @@ class Observations:
         missing = [name for name in heads if name not in place]
         if missing:
             raise FitError(
-                f"heads: {', '.join(missing)} not among the {len(self.heads)} heads here "
+                f"heads: {', '.join(missing)} not among the {counted(len(self.heads), 'head')} here "
                 f"({', '.join(self.heads[:4])}{', ...' if len(self.heads) > 4 else ''})"
             )
         index = [place[name] for name in heads]
@@ -183,12 +198,12 @@ class Observations:
     def summary(self) -> str:
         """Size and kind on one screen."""
         graded = not np.isin(self.match[self.mask], (0.0, 1.0)).all()
-        counts = self.mask.sum(axis=1)
         return "\n".join(
             [
-                f"{self.n_prompts} prompts in {self.n_contexts} contexts, {len(self.heads)} heads",
-                f"{counts.min()} to {counts.max()} demonstrations, "
-                f"{self.label_mask.sum(axis=1).min()} to {self.label_mask.sum(axis=1).max()} labels a prompt",
+                f"{counted(self.n_prompts, 'prompt')} in {counted(self.n_contexts, 'context')}, "
+                f"{counted(len(self.heads), 'head')}",
+                f"{_range(self.mask.sum(axis=1), 'demonstration')}, "
+                f"{_range(self.label_mask.sum(axis=1), 'label')} a prompt",
                 f"{'graded' if graded else 'binary'} match, mean {self.match[self.mask].mean():.3f}; label "
                 f"probabilities {'known' if self.has_probabilities else 'not known'}",
             ]
@@ -232,7 +247,7 @@ class Observations:
         FitError
             Naming the array, what was expected and what came.
         """
-        match_, label_ = np.asarray(match, dtype=np.float64), np.asarray(label, dtype=np.int64)
+        match_, label_ = np.asarray(match, dtype=np.float64), _whole(label, "label", "-1 where there is none")
         n, k = _shape(match_, 2, "match", "[prompt, demonstration]")
         weights = np.zeros((n, 0, k)) if attention is None else np.asarray(attention)
         _shape(weights, 3, "attention", "[prompt, head, demonstration]")
@@ -244,7 +259,7 @@ class Observations:
             )
         probability, labels = _probabilities(label_probability, label_mask, label_, used)
         names = tuple(f"H{j}" for j in range(weights.shape[1])) if heads is None else tuple(heads)
-        answer = np.full(n, -1) if query_label is None else np.asarray(query_label, dtype=np.int64)
+        answer = np.full(n, -1) if query_label is None else _whole(query_label, "query_label", "-1 if unknown")
         seen = np.where(used[:, None], weights, np.nan)
         measured = np.asarray(~np.isnan(seen).all(axis=(0, 2)))
         clean = np.where(used[:, None] | ~measured[None, :, None], weights, 0)
@@ -254,7 +269,7 @@ class Observations:
             match=np.where(used, match_, 0.0),
             mask=used,
             label=np.where(used, label_, -1),
-            context=np.unique(np.asarray(context), return_inverse=True)[1].astype(np.int64),
+            context=_numbered(context),
             label_probability=probability,
             label_mask=labels,
             query_label=answer,
@@ -279,11 +294,11 @@ class Observations:
         ------
         FitError
             When the record lacks a variable or a value is not as it must be.
+        RecordError
+            When the record is damaged: no value where there must be one.
         """
-        needed = ("attention", "label_logprob", "demonstration_class", "demonstration_label", "query_class")
-        missing = [name for name in needed if name not in record]
-        if missing:
-            raise FitError(f"record: variables {', '.join(missing)} are missing; extract it again")
+        check_variables(record)
+        labels = check_values(record)
         classes = record["demonstration_class"].values
         if match is None:
             similarity = (classes == record["query_class"].values[:, None]).astype(np.float64)
@@ -294,7 +309,6 @@ class Observations:
         else:
             similarity = match(record) if callable(match) else np.asarray(match)
         logprob = record["label_logprob"].values.astype(np.float64)
-        labels = np.isfinite(logprob)
         return cls.from_arrays(
             record["attention"].values,
             similarity,
@@ -313,6 +327,32 @@ def _shape(array: np.ndarray, dims: int, name: str, axes: str) -> tuple[int, ...
     if array.ndim != dims:
         raise FitError(f"{name}: expected {dims} axes {axes}, got shape {array.shape}")
     return array.shape
+
+
+def _range(numbers: np.ndarray, noun: str) -> str:
+    low, high = int(numbers.min()), int(numbers.max())
+    return counted(low, noun) if low == high else f"{low} to {counted(high, noun)}"
+
+
+def _whole(array: Any, name: str, none: str) -> Int[np.ndarray, " ..."]:
+    """Whole numbers; anything that would have to be rounded is refused."""
+    given = np.asarray(array)
+    if given.dtype.kind not in "iub" and not (given.dtype.kind == "f" and (given % 1 == 0).all()):
+        came = next((v for v in given.ravel().tolist() if not isinstance(v, float) or v % 1 != 0), None)
+        raise FitError(f"{name}: expected whole numbers ({none}), got {came!r}")
+    return given.astype(np.int64)
+
+
+def _numbered(context: Any) -> Int[np.ndarray, " n"]:
+    """Contexts as consecutive integers, in the order of their sorted names."""
+    names = np.asarray(context)
+    nothing = names.dtype.kind == "O" and any(name is None for name in names.ravel())
+    if nothing or (names != names).any():
+        raise FitError("context: expected a name for every prompt, got NaN or None; say which prompts share a context")
+    try:
+        return np.unique(names, return_inverse=True)[1].astype(np.int64)
+    except TypeError as error:
+        raise FitError("context: expected names of one kind, numbers or texts, got both") from error
 
 
 def _probabilities(

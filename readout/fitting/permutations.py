@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from readout.fitting.observations import Observations
+from readout.statistics import generator
 
 
 def split_contexts(context: Shaped[np.ndarray, " n"], seed: int = 0) -> Bool[np.ndarray, " n"]:
@@ -23,7 +24,7 @@ def split_contexts(context: Shaped[np.ndarray, " n"], seed: int = 0) -> Bool[np.
     [n] True in the first half (the smaller one when the number of contexts is odd).
     """
     names = np.unique(np.asarray(context))
-    rng = np.random.Generator(np.random.PCG64(seed))
+    rng = generator(seed)
     first: np.ndarray = np.isin(context, rng.permutation(names)[: len(names) // 2])
     return first
 
@@ -76,7 +77,7 @@ def permuted_match(observations: Observations, seed: int = 0) -> Float[np.ndarra
     -------
     [n, k]
     """
-    rng = np.random.Generator(np.random.PCG64(seed))
+    rng = generator(seed)
     groups = shared_groups(observations)
     order = permutation_draws(observations.mask, groups, 1, rng)[0]
     return np.take_along_axis(observations.match, order[groups], axis=1)

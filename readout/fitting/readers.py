@@ -16,14 +16,21 @@ from readout.fitting.observations import Observations
 from readout.fitting.permutations import permutation_draws, shared_groups, split_contexts
 from readout.statistics import (
     Estimate,
+    check_level,
+    check_seed,
     cluster_index,
     cluster_means,
     cluster_ratios,
+    generator,
     max_t_p_values,
 )
+from readout.statistics.checks import check_count, fields_of, parse_json, reading
 from readout.statistics.estimate import number_or_nan, number_or_none
+from readout.wording import counted
 
 KINDS = ("reader", "anti-copying", "attends", "other")
+FEWEST_CONTEXTS = 6
+"""Readers are chosen on half of the contexts, and a t over contexts takes three."""
 _NUMBERS = ("strength", "p_value", "selected_gap", "selected_slope", "selected_correlation", "correlation")
 _ESTIMATES = ("gap", "copy_slope", "matching", "others")
 # Permutations whose statistics are held at once.
@@ -108,9 +115,9 @@ class ReaderTable:
         """The heads that attend to matching labels, on one screen."""
         counts = Counter(row.kind for row in self.rows)
         lines = [
-            f"{len(self.rows)} heads: " + ", ".join(f"{counts[kind]} {kind}" for kind in KINDS),
-            f"chosen on {self.contexts[0]} contexts ({self.method}, at most {self.alpha:g}), effects on the other "
-            f"{self.contexts[1]}:",
+            f"{counted(len(self.rows), 'head')}: " + ", ".join(f"{counts[kind]} {kind}" for kind in KINDS),
+            f"chosen on {counted(self.contexts[0], 'context')} ({self.method}, at most {self.alpha:g}), effects on "
+            f"the other {self.contexts[1]}:",
             f"  {'head':<8} {'kind':<13} {'p':>7}  {'attention gap':<22} {'copy slope':<24} correlation",
         ]
         shown = [row for row in self.rows if row.kind != "other"]
@@ -135,12 +142,21 @@ class ReaderTable:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> ReaderTable:
-        """Read what `to_dict` wrote."""
-        rows = []
-        for row in data["rows"]:
-            estimates = {key: Estimate.from_dict(row[key]) for key in _ESTIMATES}
-            rows.append(ReaderRow(**{**row, **{key: number_or_nan(row[key]) for key in _NUMBERS}, **estimates}))
-        return cls(**{**data, "rows": tuple(rows), "contexts": tuple(data["contexts"])})
+        """Read what `to_dict` wrote.
+
+        Raises
+        ------
+        FitError
+            When it is not such a dictionary.
+        """
+        fields_of(data, cls.__dataclass_fields__, "reader table")
+        with reading("reader table"):
+            rows = []
+            for row in data["rows"]:
+                estimates = {key: Estimate.from_dict(row[key]) for key in _ESTIMATES}
+                rows.append(ReaderRow(**{**row, **{key: number_or_nan(row[key]) for key in _NUMBERS}, **estimates}))
+            choosing, reporting = data["contexts"]
+            return cls(**{**data, "rows": tuple(rows), "contexts": (int(choosing), int(reporting))})
 
     def to_json(self) -> str:
         """One JSON object."""
@@ -149,7 +165,7 @@ class ReaderTable:
     @classmethod
     def from_json(cls, text: str) -> ReaderTable:
         """Read what `to_json` wrote."""
-        return cls.from_dict(json.loads(text))
+        return cls.from_dict(parse_json(text, "reader table"))
 
 
 def gap_weights(observations: Observations) -> Float[np.ndarray, "n k"]:
@@ -188,6 +204,8 @@ def gap_p_values(observations: Observations, permutations: int = 2000, seed: int
     ------
     Westfall & Young (1993), algorithm 2.8; studentised as in Chung & Romano (2013).
     """
+    check_count(permutations, "permutations", 1)
+    rng = generator(seed)
     weights = gap_weights(observations)
     use = np.abs(weights).sum(axis=1) > 0
     if not use.any():
@@ -195,8 +213,8 @@ def gap_p_values(observations: Observations, permutations: int = 2000, seed: int
     kept = observations.select_prompts(use)
     weights = weights[use]
     index, count = cluster_index(kept.context)
-    if count < 3:
-        raise FitError(f"readers: expected at least 3 contexts in a half, got {count}; take more contexts")
+    if count < FEWEST_CONTEXTS // 2:
+        raise _too_few(count, FEWEST_CONTEXTS // 2, " with both matching and other demonstrations in a half")
     order = np.argsort(index, kind="stable")
     place = np.arange(len(order)) - np.searchsorted(index[order], index[order])
     queries, (_, h, k) = int(place.max()) + 1, kept.attention.shape
@@ -215,13 +233,25 @@ def gap_p_values(observations: Observations, permutations: int = 2000, seed: int
 
     observed = statistics(weights[None])[0]
     groups = shared_groups(kept)
-    rng = np.random.Generator(np.random.PCG64(seed))
     drawn_t = np.empty((permutations, h))
     for start in range(0, permutations, _CHUNK):
         stop = min(start + _CHUNK, permutations)
         permuted = permutation_draws(kept.mask, groups, stop - start, rng)[:, groups]
         drawn_t[start:stop] = statistics(np.take_along_axis(weights[None], permuted, axis=2))
     return max_t_p_values(observed, drawn_t)
+
+
+def _too_few(got: int, least: int, which: str = "") -> FitError:
+    return FitError(f"readers need at least {counted(least, 'context')}{which}, got {got}; take more contexts (size)")
+
+
+def _label_effect(observations: Observations) -> Float[np.ndarray, "n h l"]:
+    if observations.label_effect is None:
+        raise FitError(
+            "readers: label_effect is needed to tell heads that copy, and these observations have none; extract "
+            "the record with label effects, or name the heads yourself: SoftmaxReadout(heads=[...])"
+        )
+    return observations.label_effect
 
 
 def copying(
@@ -235,8 +265,7 @@ def copying(
     -------
     Slope of each head (logits a unit of label mass, clustered interval) and correlation [h].
     """
-    if observations.label_effect is None:
-        raise FitError("readers: label_effect is needed to tell copying heads; give it, or name the heads yourself")
+    label_effect = _label_effect(observations)
     here = observations.label_mask[:, None, :]
     number = observations.label_mask.sum(axis=1)[:, None, None]
 
@@ -246,7 +275,7 @@ def copying(
 
     labels = observations.label_mask.shape[1]
     mass = centred(label_mass(np.nan_to_num(observations.attention), observations.label, labels))
-    effect = centred(observations.label_effect)
+    effect = centred(label_effect)
     product, square = (mass * effect).sum(axis=2), (mass**2).sum(axis=2)
     with np.errstate(invalid="ignore", divide="ignore"):
         size = np.sqrt(square.sum(axis=0) * (effect**2).sum(axis=(0, 2)))
@@ -288,7 +317,7 @@ def choose_readers(
     Parameters
     ----------
     observations
-        Prompts and all heads of the model, with `label_effect`.
+        Prompts in at least `FEWEST_CONTEXTS` contexts and all heads of the model, with `label_effect`.
     alpha
         Family-wise error over all heads.
     min_correlation
@@ -305,9 +334,12 @@ def choose_readers(
     FitError
         Without `label_effect`, with too few contexts, or when no prompt has both matching and other demonstrations.
     """
+    check_level(alpha, "alpha")
+    check_seed(seed)
+    if observations.n_contexts < FEWEST_CONTEXTS:
+        raise _too_few(observations.n_contexts, FEWEST_CONTEXTS)
+    _label_effect(observations)
     first = split_contexts(observations.context, seed)
-    if not first.any():
-        raise FitError("readers: expected at least 6 contexts, got 1; take more contexts")
     choosing, reporting = observations.select_prompts(first), observations.select_prompts(~first)
     p_values = gap_p_values(choosing, permutations, seed)
     slopes, correlations = copying(choosing)

@@ -12,17 +12,20 @@ from jaxtyping import Float
 
 from readout.errors import FitError
 from readout.fitting.constants import ConstantsFit, fit_constants
+from readout.fitting.fit_file import FORMAT, check_fit, nullable
 from readout.fitting.likelihood import predicted_attention
 from readout.fitting.links import Link, label_mass, make_link
 from readout.fitting.newton import OK
 from readout.fitting.observations import Match, Observations
 from readout.fitting.terms import features
-from readout.statistics import Estimate
+from readout.statistics import Estimate, check_level, check_seed
+from readout.statistics.checks import check_bootstrap, load_json, reading
+from readout.wording import counted
 
 if TYPE_CHECKING:
     import xarray
 
-FORMAT = "readout.fit/1"
+_GIVEN = "given"
 
 
 class SoftmaxReadout:
@@ -40,11 +43,13 @@ class SoftmaxReadout:
     terms
         Terms of the score; further ones are "gate", "recency" and "log_count".
     match
-        How `Observations.from_record` finds the match when `fit` and `predict_*` are given a record.
+        How `Observations.from_record` finds the match when `fit` and `predict_*` are given a record. An array is that
+        of the record it is fitted to: other records are then given as Observations with their own match.
     level
-        Coverage of the intervals.
+        Coverage of the intervals, in (0, 1).
     bootstrap, seed
-        Cluster-bootstrap draws of the constants (0: none), and their seed.
+        Cluster-bootstrap draws of the constants (0: none; else at least 2, and 1000 or more for an interval), and
+        their seed.
 
     Attributes
     ----------
@@ -77,9 +82,11 @@ class SoftmaxReadout:
         self.heads = None if heads is None else tuple(heads)
         self.terms = tuple(terms)
         self.match = match
-        self.level = level
-        self.bootstrap = bootstrap
-        self.seed = seed
+        self.level = check_level(level)
+        self.bootstrap = check_bootstrap(bootstrap)
+        self.seed = check_seed(seed)
+        # Whether the match was an array or a function, which a file does not keep.
+        self._match_lost = False
 
     def fit(self, data: Observations | xarray.Dataset) -> SoftmaxReadout:
         """Fit constants and link.
@@ -98,7 +105,7 @@ class SoftmaxReadout:
         FitError
             When a head is missing, or a link with constants has no label probabilities to be fitted to.
         """
-        observations = self._observations(data)
+        observations = self.observations(data, fitted_to=True)
         if self.heads is not None:
             observations = observations.select_heads(self.heads)
         if not observations.heads:
@@ -119,8 +126,34 @@ class SoftmaxReadout:
             self.link_ = self.link.fit(mass, observations.label_probability, observations.label_mask)
         return self
 
-    def _observations(self, data: Observations | xarray.Dataset) -> Observations:
-        return data if isinstance(data, Observations) else Observations.from_record(data, match=self.match)
+    def observations(self, data: Observations | xarray.Dataset, *, fitted_to: bool = False) -> Observations:
+        """Observations as they are, or those of a record with this readout's match.
+
+        Parameters
+        ----------
+        data
+            Observations, or a record.
+        fitted_to
+            Whether the record is the one that the readout is fitted to: only then is a match that was given as an
+            array the record's own.
+
+        Raises
+        ------
+        FitError
+            When the match of a record is not known.
+        """
+        if isinstance(data, Observations):
+            return data
+        instead = "give Observations with their own match, or set match to a variable's name or a function"
+        if self._match_lost and self.match is None:
+            raise FitError(
+                f"match: the readout was fitted with an array or a function, which its file lacks; {instead}"
+            )
+        if not (fitted_to or self.match is None or isinstance(self.match, str) or callable(self.match)):
+            raise FitError(
+                f"match: the array is that of the record fitted to, and cannot be another record's; {instead}"
+            )
+        return Observations.from_record(data, match=self.match)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "theta_"):
@@ -140,13 +173,13 @@ class SoftmaxReadout:
         [n, h, k] for the readout's heads, 0 where there is no demonstration, NaN for heads without constants.
         """
         self._check_fitted()
-        observations = self._observations(data)
+        observations = self.observations(data)
         return predicted_attention(features(observations, self.terms_), observations.mask, self.theta_)
 
     def predict_mass(self, data: Observations | xarray.Dataset) -> Float[np.ndarray, "n h l"]:
         """Predicted attention summed over each label's demonstrations, for the usable heads [n, h, l]."""
         self._check_fitted()
-        observations = self._observations(data)
+        observations = self.observations(data)
         use = [head in set(self.usable_heads_) for head in self.heads_]
         if not any(use):
             reasons = ", ".join(f"{head}: {status}" for head, status in list(self.status_.items())[:4])
@@ -162,7 +195,8 @@ class SoftmaxReadout:
         FitError
             When the readout is not fitted or no head has constants.
         """
-        observations = self._observations(data)
+        self._check_fitted()
+        observations = self.observations(data)
         return self.link_.predict(self.predict_mass(observations), observations.label_mask)
 
     def summary(self, rows: int = 20) -> str:
@@ -170,8 +204,8 @@ class SoftmaxReadout:
         self._check_fitted()
         extra = ", ".join(f"{value:.3f}" for value in self.link_.constants[:8])
         lines = [
-            f"Softmax readout of {len(self.heads_)} heads, fitted to {self.n_prompts_} prompts in "
-            f"{self.n_contexts_} contexts",
+            f"Softmax readout of {counted(len(self.heads_), 'head')}, fitted to {counted(self.n_prompts_, 'prompt')} "
+            f"in {counted(self.n_contexts_, 'context')}",
             f"link {self.link_.name}" + (f", constants {extra}" if extra else ", no constants"),
         ]
         good = self.usable_heads_
@@ -193,6 +227,7 @@ class SoftmaxReadout:
     def to_dict(self) -> dict[str, Any]:
         """Everything that predictions and reports need, as plain values."""
         self._check_fitted()
+        lost = self._match_lost if self.match is None else not isinstance(self.match, str)
 
         def plain(table: dict[str, dict[str, Estimate]] | None) -> Any:
             if table is None:
@@ -205,15 +240,15 @@ class SoftmaxReadout:
             "link_constants": list(self.link_.constants),
             "terms": list(self.terms_),
             "heads": list(self.heads_),
-            "match": self.match if self.match is None or isinstance(self.match, str) else "given",
+            "match": _GIVEN if lost else self.match,
             "level": self.level,
             "bootstrap": self.bootstrap,
             "seed": self.seed,
             "n_prompts": self.n_prompts_,
             "n_contexts": self.n_contexts_,
             "status": self.status_,
-            "theta": _nullable(self.theta_),
-            "covariance": _nullable(self.covariance_),
+            "theta": nullable(self.theta_),
+            "covariance": nullable(self.covariance_),
             "constants": plain(self.constants_),
             "bootstrap_constants": plain(self.bootstrap_constants_),
         }
@@ -225,12 +260,10 @@ class SoftmaxReadout:
         Raises
         ------
         FitError
-            When it is not such a dictionary.
+            When it is not such a dictionary, a field is missing, or shapes do not go together.
         """
-        if data.get("format") != FORMAT:
-            raise FitError(f"readout file: expected format {FORMAT!r}, got {data.get('format')!r}")
-        link = type(make_link(data["link"]))(constants=tuple(data["link_constants"]))
-        match = None if data["match"] == "given" else data["match"]
+        link, theta, covariance = check_fit(data)
+        match = None if data["match"] == _GIVEN else data["match"]
         new = cls(
             link,
             data["heads"],
@@ -245,12 +278,13 @@ class SoftmaxReadout:
             return {h: {t: Estimate.from_dict(e) for t, e in row.items()} for h, row in rows.items()}
 
         new.heads_, new.terms_, new.link_ = tuple(data["heads"]), tuple(data["terms"]), link
-        new.theta_ = np.array(data["theta"], dtype=np.float64)
-        new.covariance_ = np.array(data["covariance"], dtype=np.float64)
+        new.theta_, new.covariance_ = theta, covariance
+        new._match_lost = data["match"] == _GIVEN
         new.status_ = dict(data["status"])
-        new.constants_ = table(data["constants"])
-        boot = data["bootstrap_constants"]
-        new.bootstrap_constants_ = None if boot is None else table(boot)
+        with reading("readout file: constants"):
+            new.constants_ = table(data["constants"])
+            boot = data["bootstrap_constants"]
+            new.bootstrap_constants_ = None if boot is None else table(boot)
         new.n_prompts_, new.n_contexts_ = data["n_prompts"], data["n_contexts"]
         return new
 
@@ -267,15 +301,4 @@ class SoftmaxReadout:
         FitError
             When the file is missing or not a readout.
         """
-        try:
-            data = json.loads(Path(path).read_text())
-        except (OSError, json.JSONDecodeError) as error:
-            raise FitError(f"readout file {path}: cannot be read as JSON ({error}); save a fit first") from error
-        return cls.from_dict(data)
-
-
-def _nullable(array: np.ndarray) -> Any:
-    """Nested lists with None for NaN."""
-    plain = array.astype(object)
-    plain[~np.isfinite(array)] = None
-    return plain.tolist()
+        return cls.from_dict(load_json(path, "readout file"))

@@ -11,6 +11,7 @@ from readout.errors import FitError
 from readout.fitting.likelihood import predicted_attention
 from readout.fitting.links import label_mass, make_link
 from readout.fitting.observations import Observations
+from readout.statistics import generator
 
 
 def draw_observations(
@@ -67,7 +68,7 @@ def draw_observations(
     FitError
         When constants differ in number or counts are not positive.
     """
-    rng = np.random.Generator(np.random.PCG64(seed))
+    rng = generator(seed)
     b, a = np.atleast_1d(np.asarray(base, float)), np.atleast_1d(np.asarray(match, float))
     if b.shape != a.shape:
         raise FitError(f"constants: expected as many match as base constants, got {a.shape} and {b.shape}")

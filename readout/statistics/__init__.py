@@ -6,6 +6,7 @@ from readout.statistics.bootstrap import (
     cluster_bootstrap,
     ratio_bootstrap,
 )
+from readout.statistics.checks import check_level, check_seed, generator
 from readout.statistics.clusters import cluster_index, cluster_sums
 from readout.statistics.estimate import Estimate
 from readout.statistics.intervals import cluster_difference, cluster_mean, cluster_means, cluster_ratios
@@ -16,6 +17,8 @@ __all__ = [
     "adjust_p_values",
     "bootstrap_difference",
     "bootstrap_weights",
+    "check_level",
+    "check_seed",
     "cluster_bootstrap",
     "cluster_difference",
     "cluster_index",
@@ -23,6 +26,7 @@ __all__ = [
     "cluster_means",
     "cluster_ratios",
     "cluster_sums",
+    "generator",
     "max_t_p_values",
     "ratio_bootstrap",
 ]

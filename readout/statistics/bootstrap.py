@@ -11,6 +11,7 @@ from jaxtyping import Float, Shaped
 from scipy import stats
 
 from readout.errors import ReadoutError
+from readout.statistics.checks import check_draws, check_level, generator
 from readout.statistics.clusters import cluster_index, cluster_sums
 from readout.statistics.estimate import Estimate
 
@@ -34,8 +35,7 @@ def bootstrap_weights(clusters: int, draws: int, seed: int) -> Float[np.ndarray,
     -------
     [B, C] float64, each row summing to C.
     """
-    rng = np.random.Generator(np.random.PCG64(seed))
-    weights = rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=draws).astype(np.float64)
+    weights = generator(seed).multinomial(clusters, np.full(clusters, 1 / clusters), size=draws).astype(np.float64)
     weights.flags.writeable = False
     return weights
 
@@ -94,7 +94,7 @@ def cluster_bootstrap(
     statistic
         Takes sums [b, q], returns [b].
     draws, level, method, seed
-        Number of draws, coverage, "percentile" or "bca", seed.
+        Number of draws (at least 2), coverage in (0, 1), "percentile" or "bca", seed.
 
     Returns
     -------
@@ -103,8 +103,10 @@ def cluster_bootstrap(
     Raises
     ------
     ReadoutError
-        When rows and cluster names differ in number, or the method is unknown.
+        When rows and cluster names differ in number, the method is unknown, or draws, level or seed are out of range.
     """
+    check_draws(draws)
+    check_level(level)
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 2 or len(array) != len(np.asarray(clusters)):
         raise ReadoutError(
@@ -153,6 +155,8 @@ def bootstrap_difference(
     seed: int = 0,
 ) -> Estimate:
     """Bootstrap interval of mean(first) - mean(second) for two samples that share no cluster."""
+    check_draws(draws)
+    check_level(level)
     value, drawn, size, clusters = 0.0, np.zeros(draws), 0, 0
     for sign, values, names in ((1, first, first_clusters), (-1, second, second_clusters)):
         array = np.asarray(values, dtype=np.float64)

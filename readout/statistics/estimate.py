@@ -7,6 +7,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from readout.statistics.checks import fields_of, parse_json, reading
+
 
 def number_or_none(value: float) -> float | None:
     """JSON has no NaN and no infinity: they are written as null."""
@@ -56,7 +58,19 @@ class Estimate:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Estimate:
-        """Read what `to_dict` wrote."""
+        """Read what `to_dict` wrote.
+
+        Raises
+        ------
+        FitError
+            When it is not such a dictionary.
+        """
+        fields_of(data, cls.__dataclass_fields__, "estimate")
+        with reading("estimate"):
+            return cls._read(data)
+
+    @classmethod
+    def _read(cls, data: dict[str, Any]) -> Estimate:
         numbers = {key: number_or_nan(data[key]) for key in ("value", "low", "high", "se")}
         return cls(**numbers, n=int(data["n"]), clusters=int(data["clusters"]), method=str(data["method"]))
 
@@ -67,4 +81,4 @@ class Estimate:
     @classmethod
     def from_json(cls, text: str) -> Estimate:
         """Read what `to_json` wrote."""
-        return cls.from_dict(json.loads(text))
+        return cls.from_dict(parse_json(text, "estimate"))

@@ -7,6 +7,7 @@ from jaxtyping import Float, Shaped
 from scipy import stats
 
 from readout.errors import ReadoutError
+from readout.statistics.checks import check_level
 from readout.statistics.clusters import cluster_index, cluster_sums
 from readout.statistics.estimate import Estimate
 
@@ -35,12 +36,13 @@ def cluster_means(
     Raises
     ------
     ReadoutError
-        When the number of rows and of cluster names differ.
+        When the number of rows and of cluster names differ, or the level is not in (0, 1).
 
     Source
     ------
     Liang & Zeger (1986), with the CR1 small-sample factor of Cameron & Miller (2015), section II.
     """
+    check_level(level)
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 2 or len(array) != len(np.asarray(clusters)):
         raise ReadoutError(
@@ -96,6 +98,7 @@ def cluster_ratios(
     ------
     Linearisation: the variance is C/(C-1) sum_c (sum_{n in c} (num - ratio den))^2 / (sum den)^2.
     """
+    check_level(level)
     num, den = np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
     if num.shape != den.shape or num.ndim != 2:
         raise ReadoutError(f"ratio: expected two arrays [n, q] of equal shape, got {num.shape} and {den.shape}")

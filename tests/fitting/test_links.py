@@ -104,7 +104,7 @@ def test_a_label_without_mass_is_never_impossible():
 def test_an_unknown_link_or_one_without_its_constants_is_refused():
     with pytest.raises(FitError, match="share, power, gain, gain_per_head, got 'logit'"):
         make_link("logit")
-    with pytest.raises(FitError, match="expected 1 constants for 2 heads, got 0; fit it first"):
+    with pytest.raises(FitError, match="expected 1 constant for 2 heads, got 0; fit it first"):
         make_link("gain").predict(MASS, LABELS)
     with pytest.raises(FitError, match="needs label probabilities"):
         make_link("gain").fit(MASS, np.full((2, 3), np.nan), LABELS)

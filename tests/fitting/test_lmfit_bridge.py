@@ -1,6 +1,7 @@
 """The lmfit bridge against Newton, and its own abilities."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -128,3 +129,45 @@ def test_misuse_is_refused_with_what_to_do(observations, tmp_path):
     (tmp_path / "x.json").write_text(json.dumps({}))
     with pytest.raises(FitError, match="expected format"):
         LmfitResult.load(tmp_path / "x.json")
+
+
+def test_a_degenerate_head_is_named_with_newtons_status(observations):
+    for value, why in ((0.0, "no attention on labels"), (np.nan, "not measured")):
+        attention = observations.attention.copy()
+        attention[:, 1] = value
+        dead = replace(observations, attention=attention)
+        assert fit_constants(dead).status[1] == why
+        with pytest.raises(FitError, match=rf"no constants can be fitted to L0H1 \({why}\); leave out"):
+            fit_lmfit(dead)
+    blank = observations.with_match(np.zeros(observations.match.shape))
+    with pytest.raises(FitError, match=r"L0H0 \(no matching demonstrations\), L0H1"):
+        fit_lmfit(blank)
+
+
+def test_a_head_whose_match_runs_away_is_called_saturated(observations):
+    attention = np.where(observations.match[:, None] > 0, observations.attention, 0.0)
+    only = replace(observations, attention=attention)
+    assert set(fit_constants(only).status) == {"saturated"}
+    with pytest.raises(FitError, match=r"L0H0 \(saturated\), L0H1 \(saturated\)"):
+        fit_lmfit(only)
+
+
+def test_a_free_parameter_that_nothing_uses_is_named(observations):
+    parameters = make_parameters(observations.heads)
+    parameters.add("shared", value=1.0)
+    with pytest.raises(FitError, match="parameters: shared free but without effect"):
+        fit_lmfit(observations, parameters)
+    for name in ("L0H0_match", "L0H1_match"):
+        parameters[name].set(expr="shared")
+    result = fit_lmfit(observations, parameters)
+    assert result.theta[0, 1] == result.theta[1, 1] == result.estimates["shared"].value
+
+
+def test_a_damaged_lmfit_file_is_refused(observations):
+    data = fit_lmfit(observations).to_dict()
+    with pytest.raises(FitError, match=r"lmfit file: theta: expected shape \(2, 2\), got \(1, 1\)"):
+        LmfitResult.from_dict({**data, "theta": [[1.0]]})
+    with pytest.raises(FitError, match="lmfit file: settings missing"):
+        LmfitResult.from_dict({key: value for key, value in data.items() if key != "settings"})
+    with pytest.raises(FitError, match="expected a JSON object, got list"):
+        LmfitResult.from_dict([])

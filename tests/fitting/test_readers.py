@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 from readout.errors import FitError
-from readout.fitting import ReaderTable, choose_readers, draw_observations, permuted_match, split_contexts
+from readout.fitting import (
+    FEWEST_CONTEXTS,
+    ReaderTable,
+    choose_readers,
+    draw_observations,
+    permuted_match,
+    split_contexts,
+)
 from readout.fitting.permutations import permutation_draws
 from readout.fitting.readers import attention_effects, copying, gap_p_values, gap_weights
 
@@ -156,9 +163,41 @@ def test_a_table_comes_back_from_json_and_prints_one_screen(table):
 def test_too_few_contexts_or_no_effects_are_refused(model):
     with pytest.raises(FitError, match="label_effect is needed"):
         choose_readers(replace(model, label_effect=None), permutations=10)
-    with pytest.raises(FitError, match="at least 3 contexts in a half"):
+    with pytest.raises(FitError, match=f"at least {FEWEST_CONTEXTS} contexts, got 4"):
         choose_readers(model.select_prompts(model.context < 4), permutations=10)
-    with pytest.raises(FitError, match="at least 6 contexts"):
+    with pytest.raises(FitError, match="at least 6 contexts, got 1"):
         choose_readers(model.select_prompts(model.context < 1), permutations=10)
     with pytest.raises(FitError, match="no prompt has both"):
         choose_readers(model.with_match(np.zeros(model.match.shape)), permutations=10)
+    few = model.with_match(np.where((model.context < 2)[:, None], model.match, 0.0))
+    with pytest.raises(
+        FitError, match="at least 3 contexts with both matching and other demonstrations in a half, got 2"
+    ):
+        gap_p_values(few, permutations=10)
+
+
+def test_the_fewest_contexts_are_enough(model):
+    table = choose_readers(model.select_prompts(model.context < FEWEST_CONTEXTS), permutations=20)
+    assert table.contexts == (3, 3)
+
+
+def test_a_damaged_reader_table_is_refused(table):
+    for data, message in (
+        ([], "reader table: expected a JSON object, got list"),
+        ({}, "reader table: rows, alpha"),
+        ({**table.to_dict(), "rows": [{"head": "L0H0"}]}, "reader table: gap missing"),
+        ({**table.to_dict(), "contexts": [20]}, "reader table: a value is not of its kind"),
+    ):
+        with pytest.raises(FitError, match=message):
+            ReaderTable.from_dict(data)
+    with pytest.raises(FitError, match="reader table: cannot be read as JSON"):
+        ReaderTable.from_json("{")
+
+
+def test_settings_of_the_choice_out_of_range_are_refused(model):
+    with pytest.raises(FitError, match="seed: expected a whole number of at least 0, got -1"):
+        choose_readers(model, seed=-1)
+    with pytest.raises(FitError, match="alpha: expected a number between 0 and 1"):
+        choose_readers(model, alpha=1.5)
+    with pytest.raises(FitError, match="permutations: expected a whole number of at least 1"):
+        choose_readers(model, permutations=0)

@@ -133,3 +133,82 @@ def test_synthetic_attention_has_the_mean_of_the_model_and_is_correlated_within_
     other = np.corrcoef(noise[0, :, 0], noise[2, :, 0])[0, 1]
     assert same > 0.3
     assert abs(other) < 0.1
+
+
+def test_the_match_array_of_the_fit_is_not_used_for_other_records():
+    readout = SoftmaxReadout(match=record()["similarity"].values).fit(record())
+    with pytest.raises(FitError, match=r"cannot be another record's; give Observations .* or set match to"):
+        readout.predict_attention(record())
+    assert readout.predict_attention(Observations.from_record(record(), match="similarity")).shape == (2, 2, 2)
+
+
+def test_a_loaded_readout_asks_for_the_match_that_its_file_lacks(observations, tmp_path):
+    readout = SoftmaxReadout(match=lambda data: data["similarity"].values).fit(observations)
+    readout.save(tmp_path / "fit.json")
+    again = SoftmaxReadout.load(tmp_path / "fit.json")
+    with pytest.raises(FitError, match="which its file lacks"):
+        again.predict_attention(record())
+    assert again.to_dict() == readout.to_dict()
+    again.match = "similarity"
+    assert np.array_equal(again.predict_attention(record()), readout.predict_attention(record()))
+
+
+def test_an_unfitted_readout_says_so_in_every_prediction(observations):
+    for predict in (SoftmaxReadout().predict_proba, SoftmaxReadout().predict_mass):
+        with pytest.raises(FitError, match="not fitted yet; call fit, or load one"):
+            predict(observations)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"theta": [[1.0]]}, r"theta: expected shape \(3, 2\) .* got \(1, 1\)"),
+        ({"theta": [[1.0, 2.0], [3.0]]}, "theta: a value is not of its kind"),
+        ({"theta": [[None, None]] * 3}, "theta: expected numbers for the heads whose status is 'ok'"),
+        ({"covariance": [[0.0]]}, r"covariance: expected shape \(3, 2, 2\)"),
+        ({"heads": ["L0H0"]}, r"theta: expected shape \(1, 2\)"),
+        ({"heads": "L0H0"}, "heads: expected a list of different names"),
+        ({"terms": ["base", "likeness"]}, "terms: expected names among base, match"),
+        ({"status": {"L0H0": "ok"}}, "status: expected one for each of the 3 heads, got 1"),
+        ({"link_constants": [1.0, 2.0]}, "link_constants: link 'power' with 3 usable heads has 1 constant, got 2"),
+        ({"link": "logit"}, "link: expected one of"),
+        ({"constants": {}}, r"constants: expected an estimate for every head \(3\)"),
+        ({"match": 3}, "match: expected null or a name, got int"),
+        ({"n_prompts": "many"}, "n_prompts: expected a whole number"),
+        ({"level": 95}, "level: expected a number between 0 and 1"),
+    ],
+)
+def test_a_file_whose_parts_do_not_go_together_is_refused(observations, change, message):
+    data = SoftmaxReadout("power").fit(observations).to_dict()
+    with pytest.raises(FitError, match=message):
+        SoftmaxReadout.from_dict({**data, **change})
+
+
+def test_a_file_that_lacks_a_field_or_is_a_list_is_refused(observations, tmp_path):
+    data = SoftmaxReadout().fit(observations).to_dict()
+    for name in set(data) - {"format"}:
+        with pytest.raises(FitError, match=f"readout file: {name} missing"):
+            SoftmaxReadout.from_dict({key: value for key, value in data.items() if key != name})
+    (tmp_path / "list.json").write_text("[1, 2]")
+    with pytest.raises(FitError, match="expected a JSON object, got list"):
+        SoftmaxReadout.load(tmp_path / "list.json")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"level": 1.0}, "level: expected a number between 0 and 1"),
+        ({"level": -0.5}, "level"),
+        ({"bootstrap": -5}, "bootstrap: expected a whole number of at least 2 .* or 0 for none, got -5"),
+        ({"bootstrap": 1}, "bootstrap"),
+        ({"seed": -1}, "seed: expected a whole number of at least 0, got -1"),
+    ],
+)
+def test_settings_out_of_range_are_refused(options, message):
+    with pytest.raises(FitError, match=message):
+        SoftmaxReadout(**options)
+
+
+def test_one_head_one_prompt_and_one_context_are_singular():
+    one = draw_observations(-1.0, 1.0, contexts=1, queries=1, counts=((1, 1),))
+    assert "1 head, fitted to 1 prompt in 1 context" in SoftmaxReadout().fit(one).summary()

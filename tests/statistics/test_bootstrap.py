@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from readout.errors import ReadoutError
+from readout.errors import FitError, ReadoutError
 from readout.statistics import (
     bootstrap_difference,
     bootstrap_weights,
@@ -84,3 +84,18 @@ def test_an_unknown_method_or_a_wrong_number_of_rows_is_refused(sample):
         cluster_bootstrap(values, clusters, mean, method="basic")
     with pytest.raises(ReadoutError, match="one row per cluster name"):
         cluster_bootstrap(values, clusters[1:], mean)
+
+
+def test_draws_levels_and_seeds_out_of_range_are_refused():
+    values, clusters = np.arange(6.0), np.repeat([0, 1, 2], 2)
+    for options, message in (
+        ({"seed": -1}, "seed: expected a whole number of at least 0, got -1"),
+        ({"draws": 1}, "draws: expected a whole number of at least 2"),
+        ({"draws": -3}, "draws"),
+        ({"level": 1.2}, "level: expected a number between 0 and 1"),
+        ({"level": float("nan")}, "level"),
+    ):
+        with pytest.raises(FitError, match=message):
+            ratio_bootstrap(values, values + 1, clusters, **options)
+        with pytest.raises(FitError, match=message):
+            bootstrap_difference(values, clusters, values, clusters, **options)

@@ -5,7 +5,7 @@ import pytest
 import statsmodels.api as sm
 from scipy import stats
 
-from readout.errors import ReadoutError
+from readout.errors import FitError, ReadoutError
 from readout.statistics import (
     Estimate,
     cluster_difference,
@@ -113,3 +113,22 @@ def test_an_estimate_keeps_its_numbers_and_its_missing_ones_through_json():
 
 def test_an_estimate_prints_its_interval():
     assert str(Estimate(0.5, 0.25, 0.75, 0.1, 10, 3, "")) == "0.500 [0.250, 0.750]"
+
+
+def test_a_level_that_is_no_coverage_is_refused():
+    values, clusters = np.arange(4.0), np.arange(4)
+    for level in (0, 1, 95, "0.95"):
+        with pytest.raises(FitError, match="level: expected a number between 0 and 1"):
+            cluster_mean(values, clusters, level)
+        with pytest.raises(FitError, match="level"):
+            cluster_ratios(values[:, None], values[:, None], clusters, level)
+
+
+def test_an_estimate_that_lacks_a_field_or_is_no_object_is_refused():
+    whole = cluster_mean(np.arange(4.0), np.arange(4)).to_dict()
+    with pytest.raises(FitError, match="estimate: low missing"):
+        Estimate.from_dict({key: value for key, value in whole.items() if key != "low"})
+    with pytest.raises(FitError, match="estimate: expected a JSON object, got list"):
+        Estimate.from_json("[]")
+    with pytest.raises(FitError, match="estimate: a value is not of its kind"):
+        Estimate.from_dict({**whole, "value": "much"})
