@@ -16,6 +16,7 @@ from readout.figures.style import (
     BLUE,
     GREEN,
     GREY,
+    ONE_COLUMN,
     ORANGE,
     RED,
     TWO_COLUMNS,
@@ -38,9 +39,14 @@ def told(estimate: dict[str, Any]) -> str:
 def _marked(figure: Figure, report: Report) -> Figure:
     """Say on the figure itself when its fit has no ground."""
     if not report["has_ground"]:
-        note = textwrap.fill("WITHOUT GROUND: " + "; ".join(report["notes"]), 110)
+        note = textwrap.fill("WITHOUT GROUND: " + "; ".join(report["notes"]), int(16 * figure.get_figwidth()))
         figure.supxlabel(note, color=RED, fontsize=7)
     return figure
+
+
+def _height(report: Report, inches: float) -> float:
+    """Height of a figure, with room for the note of one without ground."""
+    return inches if report["has_ground"] else inches + 0.5
 
 
 def _bounds(estimates: list[dict[str, Any]]) -> tuple[list[float], list[float], list[float]]:
@@ -54,7 +60,7 @@ def attention_by_match(report: Report) -> Figure:
     used = [row for row in report["stage"]["readers"]["rows"] if row["head"] in report["heads"]]
     rows = [row for row in used if row not in rows] + rows[:MOST_HEADS]
     with styled():
-        figure, axes = plt.subplots(figsize=(TWO_COLUMNS, 0.8 + 0.16 * len(rows)))
+        figure, axes = plt.subplots(figsize=(TWO_COLUMNS, _height(report, max(1.5, 0.8 + 0.16 * len(rows)))))
         places = np.arange(len(rows))[::-1]
         for key, face in (("matching", True), ("others", False)):
             for kind in [*KIND_COLOURS, "other"]:
@@ -101,8 +107,8 @@ def observed_against_predicted_mass(report: Report) -> Figure:
     """Label mass observed on the target against the mass that two constants, fitted elsewhere, predict."""
     heads = list(report["mass_points"])[:4]
     with styled():
-        width = min(TWO_COLUMNS, 0.5 + 2.0 * len(heads))
-        figure, panels = plt.subplots(1, len(heads), figsize=(width, 2.3), squeeze=False)
+        width = min(TWO_COLUMNS, max(ONE_COLUMN, 0.5 + 2.0 * len(heads)))
+        figure, panels = plt.subplots(1, len(heads), figsize=(width, _height(report, 2.3)), squeeze=False)
         for axes, head in zip(panels[0], heads, strict=True):
             points = report["mass_points"][head]
             value, low, high = _bounds([point["observed"] for point in points])
@@ -122,7 +128,7 @@ def reliability(report: Report) -> Figure:
     calibration = report["validation"]["calibration"]
     grid = report["label_grid"]
     with styled():
-        figure, (left, right) = plt.subplots(1, 2, figsize=(TWO_COLUMNS * 0.8, 2.7))
+        figure, (left, right) = plt.subplots(1, 2, figsize=(TWO_COLUMNS * 0.8, _height(report, 2.7)))
         counts = np.array(grid["counts"], float)
         shown = left.pcolormesh(
             grid["edges"], grid["edges"], np.ma.masked_equal(counts.T, 0), cmap="cividis_r", norm=LogNorm()
@@ -154,7 +160,7 @@ def validation_table(report: Report) -> Figure:
     rows = [(kind, name, row, colour) for kind, table, colour in groups for name, row in table.items()]
     with styled():
         figure, panels = plt.subplots(
-            1, 2, figsize=(TWO_COLUMNS, 0.7 + 0.19 * len(rows)), sharey=True, width_ratios=(3, 2)
+            1, 2, figsize=(TWO_COLUMNS, _height(report, 0.7 + 0.19 * len(rows))), sharey=True, width_ratios=(3, 2)
         )
         places = np.arange(len(rows))[::-1]
         for axes, metric, title in zip(
