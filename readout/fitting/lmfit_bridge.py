@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Sequence
@@ -16,10 +15,9 @@ from jaxtyping import Float
 from scipy import stats
 
 from readout.errors import FitError
-from readout.fitting import newton
-from readout.fitting.constants import head_status, identified
 from readout.fitting.covariance import SANDWICH, cluster_robust, context_scores
 from readout.fitting.likelihood import observed_rows, predicted_attention
+from readout.fitting.lmfit_checks import idle_parameters, refuse_degenerate, refuse_saturated
 from readout.fitting.observations import Observations
 from readout.fitting.patterns import Patterns, find_patterns
 from readout.fitting.terms import features
@@ -270,11 +268,11 @@ def fit_lmfit(
     missing = [name for row in names for name in row if name not in given]
     if missing:
         raise FitError(f"parameters: {', '.join(missing[:4])} missing; start from make_parameters")
-    idle = _idle(given, {name for row in names for name in row})
+    idle = idle_parameters(given, {name for row in names for name in row})
     if idle:
         raise FitError(f"parameters: {', '.join(idle[:4])} free but without effect; fix or remove, or use in an expr")
     patterns = find_patterns(columns, observations.mask)
-    _refuse_degenerate(observations, patterns, terms, given, names)
+    refuse_degenerate(observations, patterns, terms, given, names)
     attention = observations.attention.astype(np.float64)
     here = np.broadcast_to(observations.mask[:, None, :], attention.shape)
     cells = np.concatenate([attention[here], np.maximum(1 - attention.sum(axis=2), 0.0).ravel()])
@@ -309,7 +307,7 @@ def fit_lmfit(
         raise FitError(f"lmfit: no minimum found ({result.message}); change start, bounds or fixed constants")
     found = given if result is None else result.params
     theta = constants(found)
-    _refuse_saturated(observations.heads, patterns, theta, found, names)
+    refuse_saturated(observations.heads, patterns, theta, found, names)
     clustered, ratio = _clustered(observations, patterns, columns, found, free, theta, names, constants)
     freedom = max(observations.n_contexts - 1, 1)
     quantile = float(stats.t.ppf(0.5 + level / 2, freedom))
@@ -348,63 +346,6 @@ def fit_lmfit(
         level,
         None if result is None else (minimizer, result, ratio),
     )
-
-
-def _free(parameter: lmfit.Parameter) -> bool:
-    return bool(parameter.vary and not parameter.expr)
-
-
-def _idle(parameters: lmfit.Parameters, used: set[str]) -> list[str]:
-    """Free parameters that no constant depends on, directly or through expressions."""
-    reached, new = set(), used
-    while new:
-        reached |= new
-        texts = [parameters[name].expr for name in new if name in parameters and parameters[name].expr]
-        seen = {node.id for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
-        new = seen - reached
-    return [name for name, p in parameters.items() if _free(p) and name not in reached]
-
-
-def _refuse_degenerate(
-    observations: Observations,
-    patterns: Patterns,
-    terms: Sequence[str],
-    given: lmfit.Parameters,
-    names: list[list[str]],
-) -> None:
-    """Refuse heads that Newton's fit has no constants for either, and say why in the same words."""
-    weights = np.where(observations.mask[:, None, :], observations.attention, 0.0).astype(np.float64)
-    status = head_status(weights.sum(axis=(0, 2)) / observations.n_prompts, observations.measured)
-    design = identified(patterns, terms)
-    bad = []
-    for head, row, why in zip(observations.heads, names, status, strict=True):
-        free = [_free(given[name]) for name in row]
-        if why == newton.NOT_MEASURED or (why != newton.OK and any(free)):
-            bad.append(f"{head} ({why})")
-        elif design != newton.OK and all(free):
-            bad.append(f"{head} ({design})")
-    _refuse(bad)
-
-
-def _refuse_saturated(
-    heads: Sequence[str], patterns: Patterns, theta: np.ndarray, found: lmfit.Parameters, names: list[list[str]]
-) -> None:
-    """Refuse heads whose free constants ran away."""
-    score = np.abs(np.einsum("grd,hd->grh", patterns.rows, theta)).max(axis=(0, 1))
-    ran = [
-        f"{head} ({newton.SATURATED})"
-        for head, row, highest in zip(heads, names, score, strict=True)
-        if highest > newton.SATURATED_SCORE
-        and any(_free(found[n]) and np.isinf([found[n].min, found[n].max]).all() for n in row)
-    ]
-    _refuse(ran)
-
-
-def _refuse(bad: list[str]) -> None:
-    if bad:
-        raise FitError(
-            f"lmfit: no constants can be fitted to {', '.join(bad[:4])}; leave out (select_heads), or fix the constants"
-        )
 
 
 def derivatives(values: lmfit.Parameters, free: Sequence[str], constants: Any) -> Float[np.ndarray, "h d j"]:

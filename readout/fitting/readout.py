@@ -155,14 +155,21 @@ class SoftmaxReadout:
             )
         return Observations.from_record(data, match=self.match)
 
-    def _check_fitted(self) -> None:
+    def check_fitted(self) -> None:
+        """Refuse to go on before `fit` (or `load`).
+
+        Raises
+        ------
+        FitError
+            When the readout is not fitted.
+        """
         if not hasattr(self, "theta_"):
             raise FitError("readout: not fitted yet; call fit, or load one")
 
     @property
     def usable_heads_(self) -> tuple[str, ...]:
         """Fitted heads that have constants; the others take no part in predictions."""
-        self._check_fitted()
+        self.check_fitted()
         return tuple(head for head in self.heads_ if self.status_[head] == OK)
 
     def predict_attention(self, data: Observations | xarray.Dataset) -> Float[np.ndarray, "n h k"]:
@@ -172,13 +179,13 @@ class SoftmaxReadout:
         -------
         [n, h, k] for the readout's heads, 0 where there is no demonstration, NaN for heads without constants.
         """
-        self._check_fitted()
+        self.check_fitted()
         observations = self.observations(data)
         return predicted_attention(features(observations, self.terms_), observations.mask, self.theta_)
 
     def predict_mass(self, data: Observations | xarray.Dataset) -> Float[np.ndarray, "n h l"]:
         """Predicted attention summed over each label's demonstrations, for the usable heads [n, h, l]."""
-        self._check_fitted()
+        self.check_fitted()
         observations = self.observations(data)
         use = [head in set(self.usable_heads_) for head in self.heads_]
         if not any(use):
@@ -195,13 +202,13 @@ class SoftmaxReadout:
         FitError
             When the readout is not fitted or no head has constants.
         """
-        self._check_fitted()
+        self.check_fitted()
         observations = self.observations(data)
         return self.link_.predict(self.predict_mass(observations), observations.label_mask)
 
     def summary(self, rows: int = 20) -> str:
         """Constants, link and degenerate heads on one screen."""
-        self._check_fitted()
+        self.check_fitted()
         extra = ", ".join(f"{value:.3f}" for value in self.link_.constants[:8])
         lines = [
             f"Softmax readout of {counted(len(self.heads_), 'head')}, fitted to {counted(self.n_prompts_, 'prompt')} "
@@ -226,7 +233,7 @@ class SoftmaxReadout:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything that predictions and reports need, as plain values."""
-        self._check_fitted()
+        self.check_fitted()
         lost = self._match_lost if self.match is None else not isinstance(self.match, str)
 
         def plain(table: dict[str, dict[str, Estimate]] | None) -> Any:

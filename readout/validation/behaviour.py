@@ -11,6 +11,7 @@ import numpy as np
 from readout.errors import FitError
 from readout.fitting import Observations
 from readout.statistics import Estimate, cluster_mean
+from readout.statistics.checks import fields_of, parse_json, reading
 
 RULE = "does the task when the interval of accuracy minus chance lies above 0"
 
@@ -61,13 +62,15 @@ class Behaviour:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Behaviour:
         """Read what `to_dict` wrote."""
+        fields_of(data, cls.__dataclass_fields__, "behaviour")
         mass = data["label_mass"]
-        return cls(
-            Estimate.from_dict(data["accuracy"]),
-            Estimate.from_dict(data["above_chance"]),
-            float(data["chance"]),
-            None if mass is None else Estimate.from_dict(mass),
-        )
+        with reading("behaviour"):
+            return cls(
+                Estimate.from_dict(data["accuracy"]),
+                Estimate.from_dict(data["above_chance"]),
+                float(data["chance"]),
+                None if mass is None else Estimate.from_dict(mass),
+            )
 
     def to_json(self) -> str:
         """One JSON object."""
@@ -76,7 +79,7 @@ class Behaviour:
     @classmethod
     def from_json(cls, text: str) -> Behaviour:
         """Read what `to_json` wrote."""
-        return cls.from_dict(json.loads(text))
+        return cls.from_dict(parse_json(text, "behaviour"))
 
 
 def measure_behaviour(observations: Observations, level: float = 0.95) -> Behaviour:

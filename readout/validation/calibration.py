@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import stats
 
-from readout.statistics import Estimate, cluster_index, cluster_mean
+from readout.statistics import Estimate, check_level, cluster_index, cluster_mean
+from readout.statistics.checks import check_count, fields_of, reading
 
 _CLIP = 1e-9
 
@@ -54,7 +55,9 @@ class Calibration:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Calibration:
         """Read what `to_dict` wrote."""
-        curve = tuple(ReliabilityBin(float(b["predicted"]), Estimate.from_dict(b["actual"])) for b in data["curve"])
+        fields_of(data, cls.__dataclass_fields__, "calibration")
+        with reading("calibration"):
+            curve = tuple(ReliabilityBin(float(b["predicted"]), Estimate.from_dict(b["actual"])) for b in data["curve"])
         return cls(Estimate.from_dict(data["slope"]), Estimate.from_dict(data["intercept"]), curve)
 
 
@@ -88,6 +91,8 @@ def calibrate(
     ------
     Papke & Wooldridge (1996).
     """
+    check_level(level)
+    check_count(bins, "bins", 1)
     row, _ = np.nonzero(label_mask)
     actual, predicted = model[label_mask], prediction[label_mask]
     clusters = np.asarray(context)[row]

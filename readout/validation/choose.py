@@ -11,10 +11,12 @@ import numpy as np
 
 from readout.errors import FitError
 from readout.fitting import LINKS, Observations, fit_constants, make_link
-from readout.statistics import Estimate, cluster_difference, cluster_mean
+from readout.statistics import Estimate, check_seed, cluster_difference, cluster_mean, generator
+from readout.statistics.checks import check_count, fields_of, parse_json, reading
 from readout.validation.baselines import label_counts
 from readout.validation.controls import masses
 from readout.validation.metrics import prompt_errors
+from readout.wording import counted
 
 RANDOM_FOLDS = 5
 FEWEST_LISTS = 3
@@ -55,9 +57,9 @@ class Choice:
 
     def summary(self) -> str:
         """The choice and the best few candidates."""
-        lines = [f"{len(self.heads)} heads ({', '.join(self.heads)}), link {self.link} ({self.rule})"]
+        lines = [f"{counted(len(self.heads), 'head')} ({', '.join(self.heads)}), link {self.link} ({self.rule})"]
         for c in sorted(self.candidates, key=lambda c: c.kl.value)[:8]:
-            lines.append(f"  {c.n_heads} heads, {c.link:<13} KL {c.kl}, above the best {c.excess}")
+            lines.append(f"  {counted(c.n_heads, 'head') + ',':<9} {c.link:<13} KL {c.kl}, above the best {c.excess}")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -76,12 +78,21 @@ class Choice:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Choice:
-        """Read what `to_dict` wrote."""
-        candidates = tuple(
-            Candidate(int(c["n_heads"]), c["link"], Estimate.from_dict(c["kl"]), Estimate.from_dict(c["excess"]))
-            for c in data["candidates"]
-        )
-        return cls(tuple(data["heads"]), data["link"], candidates, data["rule"], int(data["folds"]), int(data["seed"]))
+        """Read what `to_dict` wrote.
+
+        Raises
+        ------
+        FitError
+            When it is not such a dictionary.
+        """
+        fields_of(data, cls.__dataclass_fields__, "choice")
+        with reading("choice"):
+            candidates = tuple(
+                Candidate(int(c["n_heads"]), c["link"], Estimate.from_dict(c["kl"]), Estimate.from_dict(c["excess"]))
+                for c in data["candidates"]
+            )
+            folds, seed = int(data["folds"]), int(data["seed"])
+            return cls(tuple(data["heads"]), data["link"], candidates, data["rule"], folds, seed)
 
     def to_json(self) -> str:
         """One JSON object."""
@@ -90,7 +101,7 @@ class Choice:
     @classmethod
     def from_json(cls, text: str) -> Choice:
         """Read what `to_json` wrote."""
-        return cls.from_dict(json.loads(text))
+        return cls.from_dict(parse_json(text, "choice"))
 
 
 def choose(
@@ -138,9 +149,12 @@ def choose(
     FitError
         Without candidates or label probabilities, or with fewer contexts than folds.
     """
-    names = tuple(candidates)[:max_heads]
+    check_seed(seed)
+    names = tuple(candidates)[: check_count(max_heads, "max_heads", 1)]
     if not names:
         raise FitError("choose: no candidate heads; the model has no reader on these prompts, or name heads")
+    if not links:
+        raise FitError(f"links: expected at least one of {', '.join(LINKS)}, got none")
     if not fit_observations.has_probabilities:
         raise FitError("choose: label_probability is needed to compare links; give it")
     if rule not in ("simplest", "minimum"):
@@ -189,8 +203,7 @@ def _folds(data: Observations, folds: int | str, seed: int) -> tuple[np.ndarray,
     if not isinstance(folds, int) or folds < 2 or len(contexts) < folds:
         raise FitError(
             f"choose: expected 2 folds or more and as many contexts, or folds='counts'; got {folds!r} folds and "
-            f"{len(contexts)} contexts"
+            f"{counted(len(contexts), 'context')}"
         )
-    rng = np.random.Generator(np.random.PCG64(seed))
-    fold = rng.permutation(np.arange(len(contexts)) % folds)[np.searchsorted(contexts, data.context)]
+    fold = generator(seed).permutation(np.arange(len(contexts)) % folds)[np.searchsorted(contexts, data.context)]
     return fold, folds, f"{folds}-fold cross-validation over contexts"

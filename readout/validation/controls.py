@@ -10,6 +10,7 @@ from jaxtyping import Float
 from readout.fitting import Link, Observations, SoftmaxReadout, fit_constants, label_mass, permuted_match
 from readout.fitting.likelihood import predicted_attention
 from readout.fitting.terms import features
+from readout.statistics import generator
 
 
 def layer_of(head: str) -> str:
@@ -33,7 +34,11 @@ def observed_mass(observations: Observations, heads: tuple[str, ...]) -> Float[n
 def ceiling_prediction(
     link: Link, fit: Observations, target: Observations, heads: tuple[str, ...]
 ) -> Float[np.ndarray, "n l"]:
-    """The target's observed attention through a link whose constants are fitted to the fit set's attention."""
+    """The target's observed attention through a link whose constants are fitted to the fit set's attention.
+
+    What could be known if attention were predicted perfectly; no bound, since attention that is nearly 0 on a label
+    makes a link err more than a smooth prediction of it does.
+    """
     fitted = link.fit(observed_mass(fit, heads), fit.label_probability, fit.label_mask)
     return fitted.predict(observed_mass(target, heads), target.label_mask)
 
@@ -89,7 +94,7 @@ def random_head_predictions(
         return []
     constants = fit_constants(fit.select_heads(wanted), readout.terms_, covariance=False)
     place = {name: j for j, name in enumerate(wanted) if constants.usable[j]}
-    rng = np.random.Generator(np.random.PCG64(seed))
+    rng = generator(seed)
     predictions = []
     for chosen in random_head_sets(heads, tuple(place), draws, rng):
         theta = constants.theta[[place[name] for name in chosen]]

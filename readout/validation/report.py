@@ -7,9 +7,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from readout.errors import FitError
 from readout.statistics import Estimate
+from readout.statistics.checks import check_format, fields_of, load_json, reading
 from readout.validation.calibration import Calibration
+from readout.wording import counted
 
 Table = dict[str, dict[str, Estimate]]
 FORMAT = "readout.validation/1"
@@ -27,11 +28,14 @@ class ValidationReport:
         What was frozen before the target was scored.
     links, baselines, controls, ceiling
         name -> metric -> Estimate; metrics are kl, tv, mae, brier, agreement. Controls ("random_heads",
-        "permuted_match") carry the range over draws as their interval.
+        "permuted_match") carry the range over draws as their interval. The ceiling is the target's observed attention
+        through the same link. It is no bound: where observed attention on a label is nearly 0, a few prompts
+        dominate KL (the share link above all), and the readout, which is smoother, may do better.
     skill
         1 - KL / KL of label frequency, for the chosen link.
     ceiling_share
-        Share of the ceiling's skill that is reached.
+        Share of the ceiling's skill that is reached; it means nothing where the observed attention does not beat label
+        frequency, and `notes` says so.
     differences
         KL of the chosen link minus that of each other prediction, paired.
     attention
@@ -39,7 +43,7 @@ class ValidationReport:
     calibration
         Of the chosen link.
     noise_floor
-        Metric on the target minus metric on the same target drawn again; None without a second draw.
+        Metric on the target minus metric on the same target drawn again, of either sign; None without a second draw.
     constants
         Link constants and baseline constants, by name.
     n_prompts, n_contexts
@@ -67,30 +71,34 @@ class ValidationReport:
 
     def summary(self) -> str:
         """The comparison on one screen."""
-        lines = [
-            f"Held-out target: {self.n_prompts} prompts in {self.n_contexts} contexts; {len(self.heads)} heads "
-            f"({', '.join(self.heads[:8])}), link {self.chosen_link}",
-            f"  {'':<24} {'KL(model || prediction)':<24} {'total variation':<22} agreement",
-        ]
-        for kind, table in (
+        kinds = (
             ("baseline", self.baselines),
             ("control", self.controls),
             ("link", self.links),
-            ("ceiling", self.ceiling),
-        ):
+            ("observed attention (ceiling),", self.ceiling),
+        )
+        width = max(len(f"{kind} {name}") for kind, table in kinds for name in table)
+        lines = [
+            f"Held-out target: {counted(self.n_prompts, 'prompt')} in {counted(self.n_contexts, 'context')}; "
+            f"{counted(len(self.heads), 'head')} "
+            f"({', '.join(self.heads[:8])}), link {self.chosen_link}",
+            f"  {'':<{width}} {'KL(model || prediction)':<24} {'total variation':<22} agreement",
+        ]
+        for kind, table in kinds:
             for name, row in table.items():
                 mark = "*" if kind == "link" and name == self.chosen_link else " "
                 lines.append(
-                    f"{mark} {kind + ' ' + name:<24} {row['kl'].summary():<24} {row['tv'].summary():<22} "
-                    f"{row['agreement'].summary(2)}"
+                    f"{mark} {kind + ' ' + name:<{width}} {row['kl'].summary():<24} {row['tv'].summary():<22} "
+                    f"{row['agreement'].summary(2)}" + (" range over draws" if kind == "control" else "")
                 )
+        lines.append("observed attention is no bound: where it is nearly 0 on a label, a few prompts dominate KL")
         lines.append(f"skill {self.skill}, share of the ceiling's skill {self.ceiling_share}")
         lines += [f"KL minus {name}: {e}" for name, e in self.differences.items()]
         r2 = ", ".join(f"{head} {row['r2'].summary(2)}" for head, row in list(self.attention.items())[:4])
         lines.append(f"label-mass R^2: {r2}")
         lines.append(self.calibration.summary())
         if self.noise_floor is not None:
-            lines.append(f"noise floor (target drawn again), KL: {self.noise_floor['kl']}")
+            lines.append(f"noise floor: target drawn again, difference in KL: {self.noise_floor['kl']}")
         return "\n".join(lines + [f"note: {note}" for note in self.notes])
 
     def to_dict(self) -> dict[str, Any]:
@@ -118,17 +126,18 @@ class ValidationReport:
         FitError
             When it is not such a dictionary.
         """
-        if data.get("format") != FORMAT:
-            raise FitError(f"validation report: expected format {FORMAT!r}, got {data.get('format')!r}")
+        check_format(data, FORMAT, "validation report")
+        fields_of(data, (f.name for f in fields(cls)), "validation report")
         values = {f.name: data[f.name] for f in fields(cls)}
-        for name in _TABLES:
-            values[name] = {key: _estimates(row) for key, row in data[name].items()}
-        for name in _ROWS:
-            values[name] = None if data[name] is None else _estimates(data[name])
-        for name in ("skill", "ceiling_share"):
-            values[name] = Estimate.from_dict(data[name])
-        values["calibration"] = Calibration.from_dict(data["calibration"])
-        return cls(**{**values, "heads": tuple(data["heads"]), "notes": tuple(data["notes"])})
+        with reading("validation report"):
+            for name in _TABLES:
+                values[name] = {key: _estimates(row) for key, row in data[name].items()}
+            for name in _ROWS:
+                values[name] = None if data[name] is None else _estimates(data[name])
+            for name in ("skill", "ceiling_share"):
+                values[name] = Estimate.from_dict(data[name])
+            values["calibration"] = Calibration.from_dict(data["calibration"])
+            return cls(**{**values, "heads": tuple(data["heads"]), "notes": tuple(data["notes"])})
 
     def save(self, path: str | Path) -> None:
         """Write the report as JSON."""
@@ -137,10 +146,7 @@ class ValidationReport:
     @classmethod
     def load(cls, path: str | Path) -> ValidationReport:
         """Read what `save` wrote."""
-        try:
-            return cls.from_dict(json.loads(Path(path).read_text()))
-        except (OSError, json.JSONDecodeError) as error:
-            raise FitError(f"validation report {path}: cannot be read as JSON ({error})") from error
+        return cls.from_dict(load_json(path, "validation report"))
 
 
 def _row(row: dict[str, Estimate]) -> dict[str, Any]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
 from readout.errors import FitError
 from readout.fitting import LINKS, Observations, SoftmaxReadout, make_link
-from readout.statistics import Estimate, bootstrap_difference, cluster_bootstrap
+from readout.statistics import Estimate, bootstrap_difference, check_level, check_seed, cluster_bootstrap
+from readout.statistics.checks import check_count, check_draws
 from readout.validation.baselines import baseline_predictions
 from readout.validation.calibration import calibrate
 from readout.validation.controls import (
@@ -21,6 +22,10 @@ from readout.validation.controls import (
 )
 from readout.validation.metrics import METRICS, attention_errors, bootstrap_mean, mean_errors, prompt_errors
 from readout.validation.report import ValidationReport
+from readout.wording import counted
+
+if TYPE_CHECKING:
+    import xarray
 
 Errors = dict[str, Float[np.ndarray, " n"]]
 
@@ -33,12 +38,13 @@ def check_target(readout: SoftmaxReadout, fit: Observations, target: Observation
     FitError
         When the target has no matching demonstrations, lacks the readout's heads, or has no label probabilities.
     """
+    readout.check_fitted()
     for name, observations in (("fit", fit), ("target", target)):
         missing = [head for head in readout.heads_ if head not in observations.heads]
         if missing:
             raise FitError(
-                f"{name}: the readout's heads {', '.join(missing[:4])} are not among its {len(observations.heads)} "
-                "heads; extract both records from the same model"
+                f"{name}: the readout's heads {', '.join(missing[:4])} are not among its "
+                f"{counted(len(observations.heads), 'head')}; extract both records from the same model"
             )
         if not observations.has_probabilities:
             raise FitError(f"{name}: label_probability is not known; a validation needs it")
@@ -49,13 +55,19 @@ def check_target(readout: SoftmaxReadout, fit: Observations, target: Observation
         )
 
 
+def same_attention(fit: Observations, target: Observations, heads: tuple[str, ...]) -> bool:
+    """Whether these heads attend exactly alike in both: the prompts are then the same."""
+    one, two = (o.select_heads(heads).attention for o in (fit, target))
+    return np.array_equal(one, two, equal_nan=True)
+
+
 def validate(
     readout: SoftmaxReadout,
-    fit_observations: Observations,
-    target_observations: Observations,
+    fit_observations: Observations | xarray.Dataset,
+    target_observations: Observations | xarray.Dataset,
     *,
     links: Sequence[str] = tuple(LINKS),
-    replicate: Observations | None = None,
+    replicate: Observations | xarray.Dataset | None = None,
     random_draws: int = 20,
     permuted_draws: int = 5,
     draws: int = 2000,
@@ -69,18 +81,19 @@ def validate(
     readout
         Fitted; its heads, constants and link stay as they are.
     fit_observations
-        What it was fitted to; give all heads of the model, so that random heads can be drawn. Constants of the
-        other links, of baselines and of controls are fitted to these only.
+        What it was fitted to, as observations or as a record (read with the readout's match); give all heads of the
+        model, so that random heads can be drawn. Constants of the other links, of baselines and of controls are
+        fitted to these only.
     target_observations
-        The held-out distribution, with the readout's heads.
+        The held-out distribution, observations or a record, with the readout's heads.
     links
         Links to report beside the readout's own.
     replicate
         The same target drawn again with another seed, for the noise floor.
     random_draws, permuted_draws
-        Draws of random heads and of permuted matches.
+        Draws of random heads and of permuted matches; 0 leaves a control out.
     draws, level, seed
-        Of the cluster bootstrap.
+        Of the cluster bootstrap: at least 2 draws, a level in (0, 1), a seed of at least 0.
 
     Returns
     -------
@@ -89,9 +102,16 @@ def validate(
     Raises
     ------
     FitError
-        When fit and target cannot be compared; see `check_target`.
+        When the readout is not fitted, fit and target cannot be compared (see `check_target`), or an option is out of
+        range.
     """
-    fit, target = fit_observations, target_observations
+    check_seed(seed)
+    check_draws(draws)
+    check_level(level)
+    for name, number in (("random_draws", random_draws), ("permuted_draws", permuted_draws)):
+        check_count(number, name, 0)
+    fit = readout.observations(fit_observations, fitted_to=True)
+    target = readout.observations(target_observations)
     check_target(readout, fit, target)
     options: dict[str, Any] = {"draws": draws, "level": level, "seed": seed}
     heads, chosen = readout.usable_heads_, readout.link_.name
@@ -109,6 +129,7 @@ def validate(
     simple, constants = baseline_predictions(fit, target)
     by_baseline = {name: errors(prediction) for name, prediction in simple.items()}
     by_ceiling = {name: errors(ceiling_prediction(make_link(name), fit, target, heads)) for name in fitted}
+    asked = {"random_heads": random_draws, "permuted_match": permuted_draws}
     control_draws = {
         "random_heads": random_head_predictions(readout, fit, target, random_draws, seed),
         "permuted_match": permuted_predictions(readout, fit, target, permuted_draws, seed),
@@ -117,22 +138,28 @@ def validate(
     notes = [
         f"control {name}: could not be made (no other heads to draw, or none that can be fitted)"
         for name, made in control_draws.items()
-        if not made
+        if not made and asked[name]
     ]
+    notes += [f"control {name}: not asked for (0 draws)" for name, number in asked.items() if not number]
     left_out = [f"{head} ({status})" for head, status in readout.status_.items() if status != "ok"]
     if left_out:
         notes.append(f"heads without constants take no part: {', '.join(left_out)}")
 
+    if same_attention(fit, target, readout.heads_):
+        notes.append("the target is the fit data: this is not a held-out error")
     own = by_link[chosen]["kl"]
     rivals = {name: row["kl"] for name, row in by_baseline.items()}
     rivals |= {name: np.mean([row["kl"] for row in made], axis=0) for name, made in by_control.items()}
     rivals["ceiling"] = by_ceiling[chosen]["kl"]
+    if rivals["ceiling"].mean() >= rivals["label_frequency"].mean():
+        notes.append("the observed attention does not beat label frequency here: the ceiling share means nothing")
     floor = None
     if replicate is not None:
-        check_target(readout, fit, replicate)
-        again = prompt_errors(replicate.label_probability, readout.predict_proba(replicate), replicate.label_mask)
+        other = readout.observations(replicate)
+        check_target(readout, fit, other)
+        again = prompt_errors(other.label_probability, readout.predict_proba(other), other.label_mask)
         floor = {
-            name: bootstrap_difference(by_link[chosen][name], target.context, again[name], replicate.context, **options)
+            name: bootstrap_difference(by_link[chosen][name], target.context, again[name], other.context, **options)
             for name in METRICS
         }
     columns = np.column_stack([own, rivals["label_frequency"], rivals["ceiling"]])

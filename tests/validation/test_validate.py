@@ -5,10 +5,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from readout.errors import FitError
 from readout.fitting import Observations, SoftmaxReadout, draw_observations, label_mass
-from readout.validation import METRICS, Choice, ValidationReport, choose, prompt_errors, validate
+from readout.validation import (
+    METRICS,
+    Behaviour,
+    Choice,
+    ValidationReport,
+    choose,
+    measure_behaviour,
+    prompt_errors,
+    validate,
+)
 from readout.validation.controls import layer_of, random_head_predictions, random_head_sets
 
 NAMES = [f"L{layer}H{head}" for layer in (3, 7) for head in range(5)]
@@ -169,7 +179,7 @@ def test_random_heads_are_fitted_like_readers(readout, fit, target):
 def test_a_target_that_cannot_be_judged_is_refused(readout, fit, target):
     with pytest.raises(FitError, match="no demonstration matches its query's class in any prompt"):
         validate(readout, fit, target.with_match(np.zeros(target.match.shape)))
-    with pytest.raises(FitError, match="target: the readout's heads L3H0, L7H0 are not among its 1 heads"):
+    with pytest.raises(FitError, match="target: the readout's heads L3H0, L7H0 are not among its 1 head"):
         validate(readout, fit, target.select_heads(["L3H1"]))
     bare = Observations.from_arrays(target.attention, target.match, target.label, target.context, heads=target.heads)
     with pytest.raises(FitError, match="target: label_probability is not known"):
@@ -233,3 +243,119 @@ def test_folds_by_counts_leave_out_one_list_of_label_counts_at_a_time() -> None:
     assert choice.folds == 3
     assert "each of 3 lists of label counts" in choice.rule
     assert choice.link == "share"  # the world that the data were drawn from
+
+
+def as_record(observations):
+    """The record that these observations could have come from."""
+    attention = np.where(observations.mask[:, None], observations.attention, np.nan)
+    logprob = np.log(np.where(observations.label_mask, observations.label_probability, 1.0))
+    layer, head = zip(*(name[1:].split("H") for name in observations.heads), strict=True)
+    return xr.Dataset(
+        {
+            "attention": (("prompt", "head", "demonstration"), attention),
+            "label_logprob": (("prompt", "label"), np.where(observations.label_mask, logprob, np.nan)),
+            "demonstration_class": (("prompt", "demonstration"), observations.label),
+            "demonstration_label": (("prompt", "demonstration"), observations.label),
+            "query_class": (("prompt",), observations.query_label),
+            "query_label": (("prompt",), observations.query_label),
+            "context": (("prompt",), observations.context),
+            "likeness": (("prompt", "demonstration"), observations.match),
+        },
+        coords={"layer": ("head", [int(v) for v in layer]), "head_in_layer": ("head", [int(v) for v in head])},
+    )
+
+
+def test_records_are_validated_like_their_observations(readout, fit, target):
+    options = {"draws": 50, "random_draws": 2, "permuted_draws": 1}
+    by_record = validate(readout, as_record(fit), as_record(target), replicate=as_record(target), **options)
+    by_hand = validate(readout, fit, target, replicate=target, **options)
+    assert by_record.links["share"]["kl"].value == pytest.approx(by_hand.links["share"]["kl"].value)
+    named = SoftmaxReadout(heads=READERS, match="likeness").fit(fit)
+    graded = validate(named, as_record(fit), as_record(target), **options)
+    assert graded.skill.value == pytest.approx(by_hand.skill.value)
+
+
+def test_a_match_array_holds_for_the_fit_record_only(fit, target):
+    record = as_record(fit)
+    given = SoftmaxReadout(heads=READERS, match=fit.match).fit(record)
+    with pytest.raises(FitError, match="cannot be another record's"):
+        validate(given, record, as_record(target), draws=50)
+    assert validate(given, record, target, draws=50, random_draws=1).heads == READERS
+
+
+def test_a_target_that_is_the_fit_data_is_noted(readout, fit, report):
+    again = validate(readout, fit, fit.select_heads(READERS), draws=50, random_draws=1)
+    assert "the target is the fit data: this is not a held-out error" in again.notes
+    assert not any("held-out error" in note for note in report.notes)
+
+
+def test_a_ceiling_that_does_not_beat_label_frequency_is_noted(readout, fit, target, report):
+    attention = target.attention.copy()
+    attention[:, :, 1:] = 0  # all observed attention is on one demonstration
+    worse = validate(readout, fit, replace(target, attention=attention), draws=50, random_draws=1)
+    note = "the observed attention does not beat label frequency here: the ceiling share means nothing"
+    assert note in worse.notes
+    assert note not in report.notes
+    assert f"note: {note}" in worse.summary()
+
+
+def test_the_summary_says_what_its_rows_and_intervals_are(report):
+    lines = report.summary().splitlines()
+    controls = [line for line in lines if line[2:].startswith("control ")]
+    assert len(controls) == 2
+    assert all(line.endswith("range over draws") for line in controls)
+    assert any("observed attention (ceiling), share" in line for line in lines)
+    assert any(line.startswith("noise floor: target drawn again, difference in KL: ") for line in lines)
+    assert max(map(len, lines)) <= 130
+
+
+def test_a_control_without_draws_is_left_out_and_noted(readout, fit, target):
+    report = validate(readout, fit, target, draws=50, random_draws=0, permuted_draws=1)
+    assert list(report.controls) == ["permuted_match"]
+    assert "control random_heads: not asked for (0 draws)" in report.notes
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seed": -1}, "seed: expected a whole number of at least 0, got -1"),
+        ({"draws": 1}, "draws: expected a whole number of at least 2"),
+        ({"level": 0.0}, "level: expected a number between 0 and 1"),
+        ({"random_draws": -1}, "random_draws: expected a whole number of at least 0"),
+    ],
+)
+def test_options_out_of_range_are_refused(readout, fit, target, options, message):
+    with pytest.raises(FitError, match=message):
+        validate(readout, fit, target, **options)
+
+
+def test_a_readout_that_is_not_fitted_is_refused(fit, target):
+    with pytest.raises(FitError, match="not fitted yet"):
+        validate(SoftmaxReadout(), fit, target)
+
+
+def test_settings_of_cross_validation_out_of_range_are_refused(fit):
+    for options, message in (
+        ({"seed": -1}, "seed"),
+        ({"max_heads": 0}, "max_heads: expected a whole number of at least 1"),
+        ({"links": ()}, "links: expected at least one of share"),
+    ):
+        with pytest.raises(FitError, match=message):
+            choose(fit, READERS, **options)
+
+
+def test_damaged_reports_choices_and_behaviours_are_refused(report, fit, tmp_path):
+    for kind, whole, name in (
+        (ValidationReport, report.to_dict(), "skill"),
+        (Choice, choose(fit, READERS, links=("share",)).to_dict(), "candidates"),
+        (Behaviour, measure_behaviour(fit).to_dict(), "chance"),
+    ):
+        with pytest.raises(FitError, match=f"{name} missing"):
+            kind.from_dict({key: value for key, value in whole.items() if key != name})
+        with pytest.raises(FitError, match="expected a JSON object, got list"):
+            kind.from_dict([])
+        with pytest.raises(FitError, match=r"expected a JSON object|not of its kind"):
+            kind.from_dict({**whole, name: "x"})
+    (tmp_path / "validation.json").write_text("{")
+    with pytest.raises(FitError, match="cannot be read as JSON"):
+        ValidationReport.load(tmp_path / "validation.json")
