@@ -9,10 +9,11 @@ from typing import Any, Final, Literal, cast
 
 from readout.errors import PromptError
 from readout.prompts.context import draw_context
-from readout.prompts.fields import Shots, check, frozen_shots, is_int
+from readout.prompts.fields import Shots, check, frozen_shots, is_int, option
 from readout.prompts.labels import HALVES, OWN, POOLS, half, label_pool
 from readout.prompts.prompt import Prompt, parse_template
 from readout.prompts.tasks import Task, build_task, check_task, load_task
+from readout.wording import counted
 
 Half = Literal["all", "a", "b"]
 
@@ -50,9 +51,9 @@ class PromptDistribution:
     text_half
         "a" and "b" are disjoint halves of each class's texts, whatever the seed.
     shots
-        Demonstrations of each class: one number for all classes; one number for each, given to the context's
-        classes at random; or a mixture of such lists, of which each context draws one. Lists of a mixture may
-        be shorter than `classes`: such a context has fewer classes.
+        Demonstrations of each class: one number for all classes (0 for prompts without demonstrations); one number
+        for each, given to the context's classes at random; or a mixture of such lists, of which each context draws
+        one. Lists of a mixture may be shorter than `classes`: such a context has fewer classes. A list is not all 0.
     labels
         The pool that labels are drawn from ("words", "letters", "names", "nonsense"), "own" for the classes'
         own names, "swapped" for these names with no class keeping its own.
@@ -114,10 +115,13 @@ class PromptDistribution:
         pool = self.class_pool
         named = isinstance(pool, Sequence) and not isinstance(pool, str) and all(isinstance(n, str) for n in pool)
         check(named, "class_pool", "a list of class names", pool)
+        check(len(set(pool)) == len(pool), "class_pool", "a list of different class names", pool)
         object.__setattr__(self, "class_pool", tuple(pool))
         object.__setattr__(self, "shots", frozen_shots(self.shots, self.classes))
         if self.labels in OWN and self.label_half != "all":
-            raise PromptError(f"label_half is for label pools; with labels={self.labels!r} leave it at 'all'")
+            raise PromptError(
+                f"{option('label_half')} is for label pools; with labels={self.labels!r} leave it at 'all'"
+            )
         if self.labels in POOLS and len(label_pool(self.labels, self.label_half)) < self.classes:
             raise PromptError(
                 f"{self.classes} classes need {self.classes} labels, and the pool {self.labels!r} "
@@ -146,14 +150,14 @@ class PromptDistribution:
         """
         task = load_task(self)
         names = self._class_names(task)
-        texts = self._texts(task, names)
+        texts, left_out = self._texts(task, names)
         need = max(map(max, self.count_lists())) + self.queries
         for name, members in texts.items():
             if len(members) < need:
                 raise PromptError(
-                    f"the class {name!r} has {len(members)} different texts and a context may need {need} "
-                    f"(demonstrations and {self.queries} queries); ask for fewer shots or queries, or leave "
-                    "the class out with class_pool"
+                    f"the class {name!r} has {counted(len(members), 'different text')}{left_out} and a context may "
+                    f"need {need} (demonstrations and {counted(self.queries, 'query', 'queries')}); ask for fewer "
+                    f"shots or queries, or leave the class out with {option('class_pool')}"
                 )
         return dataclasses.replace(task, texts=texts)
 
@@ -228,7 +232,7 @@ class PromptDistribution:
 
     def summary(self) -> str:
         """One screen of text: what the prompts are made of."""
-        lists = self.count_lists()
+        lists, queries = self.count_lists(), counted(self.queries, "query", "queries")
         shots = str(self.shots) if isinstance(self.shots, int) else " or ".join("-".join(map(str, c)) for c in lists)
         halves = [
             f"{what} half {which}"
@@ -241,7 +245,7 @@ class PromptDistribution:
         ]
         lines = [
             f"task        {self.task}" + (f" (classes {', '.join(self.class_pool)})" if self.class_pool else ""),
-            f"prompts     {self.size} contexts x {self.queries} queries, seed {self.seed}",
+            f"prompts     {counted(self.size, 'context')} x {queries}, seed {self.seed}",
             f"classes     {self.classes} in each context",
             f"shots       {shots} for each class, {self.order}",
             f"labels      {self.labels}" + (", first piece where they split" if self.label_pieces == "first" else ""),
@@ -250,20 +254,19 @@ class PromptDistribution:
         if halves:
             lines.append(f"halves      {', '.join(halves)}")
         if self.max_words:
-            lines.append(f"texts       cut to {self.max_words} words")
+            lines.append(f"texts       cut to {counted(self.max_words, 'word')}")
         return "\n".join(lines)
 
     def _class_names(self, task: Task) -> tuple[str, ...]:
+        left_out = task.left_out()
         if len(task.class_names) < 2:
-            raise PromptError(
-                f"the task {task.name!r} has only one class ({', '.join(task.class_names) or 'none'}); "
-                "at least two are needed"
-            )
+            has = f"only one class ({task.class_names[0]})" if task.class_names else "no class"
+            raise PromptError(f"the task {task.name!r} has {has}{left_out}; at least two are needed")
         unknown = [name for name in self.class_pool if name not in task.class_names]
         if unknown:
             raise PromptError(
                 f"the task {task.name!r} has no class {', '.join(map(repr, unknown))}; "
-                f"it has {_listed(task.class_names)}"
+                f"it has {_listed(task.class_names)}{left_out if set(unknown) & set(task.emptied) else ''}"
             )
         names = half(task.class_names, self.class_half)
         if self.class_pool:
@@ -271,19 +274,23 @@ class PromptDistribution:
         if len(names) < self.classes:
             raise PromptError(
                 f"{self.classes} classes were asked for, and the task {task.name!r} offers {len(names)} "
-                f"({_listed(names)}); ask for fewer, or widen class_pool or class_half"
+                f"({_listed(names)}){left_out if task.emptied else ''}; ask for fewer, or widen {option('class_pool')} "
+                f"or {option('class_half')}"
             )
         return names
 
-    def _texts(self, task: Task, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    def _texts(self, task: Task, names: tuple[str, ...]) -> tuple[dict[str, tuple[str, ...]], str]:
+        """Texts of these classes, and a word on those that are left out."""
         texts = {name: _text_half(task.texts[name], self.text_half) for name in names}
         if not self.max_words:
-            return texts
+            return texts, task.left_out()
         pairs = [
             (" ".join(text.split(" ")[: self.max_words]), name) for name, members in texts.items() for text in members
         ]
         # cutting can make texts equal, within a class or between two
-        return dict.fromkeys(names, ()) | build_task(task.name, pairs, names, task.default_template).texts
+        cut = build_task(task.name, pairs, names, task.default_template)
+        left_out = cut.left_out().replace(" occur", f" cut to {option('max_words')} occur", 1)
+        return dict.fromkeys(names, ()) | cut.texts, left_out or task.left_out()
 
 
 def _text_half(texts: tuple[str, ...], which: str) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from readout.errors import PromptError
+from readout.wording import counted
 
 Shots = int | tuple[int, ...] | tuple[tuple[int, ...], ...]
 
@@ -21,9 +22,12 @@ def frozen_shots(shots: object, classes: int) -> Shots:
     Raises
     ------
     PromptError
-        When a count is negative, no demonstration is left, or a list does not fit the number of classes.
+        When a count is negative, a list has no demonstration, or it does not fit the number of classes.
     """
-    expected = "a number of demonstrations for each class, a list with one for each class, or a list of such lists"
+    expected = (
+        "a number of demonstrations for each class (0 for prompts without any), a list with one for each class (not "
+        "all 0), or a list of such lists, no number below 0"
+    )
     if is_int(shots):
         check(cast(int, shots) >= 0, "shots", expected, shots)
         return cast(int, shots)
@@ -32,7 +36,9 @@ def frozen_shots(shots: object, classes: int) -> Shots:
     if all(is_int(item) for item in items):
         check(min(items) >= 0 and max(items) > 0, "shots", expected, shots)
         if len(items) != classes:
-            raise PromptError(f"shots names {len(items)} counts for {classes} classes; give one for each class")
+            raise PromptError(
+                f"shots names {counted(len(items), 'count')} for {classes} classes; give one for each class"
+            )
         return tuple(items)
     lists = []
     for item in items:
@@ -43,7 +49,9 @@ def frozen_shots(shots: object, classes: int) -> Shots:
             shots,
         )
         if not 2 <= len(item) <= classes:
-            raise PromptError(f"a list in shots has {len(item)} counts; with classes={classes} give 2 to {classes}")
+            raise PromptError(
+                f"a list in shots has {counted(len(item), 'count')}; with classes={classes} give 2 to {classes}"
+            )
         lists.append(tuple(item))
     return tuple(lists)
 
@@ -56,4 +64,14 @@ def is_int(value: object) -> bool:
 def check(right: bool, name: str, expected: str, value: object) -> None:
     """Refuse a field: what it must be, and what came."""
     if not right:
-        raise PromptError(f"{name} must be {expected}, got {value!r}")
+        raise PromptError(f"{name} must be {expected}, got {value!r}" + (f" ({flag(name)})" if "_" in name else ""))
+
+
+def flag(name: str) -> str:
+    """The command line's name of a field: "--text-column"."""
+    return f"--{name.replace('_', '-')}"
+
+
+def option(name: str) -> str:
+    """A field by both of its names: "text_column (--text-column)"."""
+    return f"{name} ({flag(name)})"

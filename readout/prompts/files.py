@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from readout.errors import PromptError
+from readout.prompts.fields import option
 
 SUFFIXES: Final = (".jsonl", ".csv", ".parquet")
 HUB: Final = "hf:"
@@ -161,11 +162,11 @@ def read_hub(task: str, text_column: str, label_column: str, split: str) -> list
 
 def _need_columns(where: str, columns: Iterable[Any], text_column: str, label_column: str) -> None:
     present = [str(column) for column in columns]
-    for column, option in ((text_column, "text_column"), (label_column, "label_column")):
+    for column, field in ((text_column, "text_column"), (label_column, "label_column")):
         if column not in present:
             raise PromptError(
                 f"{where}: no column {column!r} (it has {', '.join(map(repr, present)) or 'none'}); "
-                f"name the right one with {option}"
+                f"name the right one with {option(field)}"
             )
 
 

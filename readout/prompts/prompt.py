@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from readout.errors import PromptError
+from readout.wording import counted
 
 
 class Template(NamedTuple):
@@ -121,8 +122,8 @@ class Prompt:
         parse_template(self.template)
         if len(self.labels) != len(self.label_classes):
             raise PromptError(
-                f"a prompt names one class for each label, got {len(self.labels)} labels and "
-                f"{len(self.label_classes)} classes"
+                f"a prompt names one class for each label, got {counted(len(self.labels), 'label')} and "
+                f"{counted(len(self.label_classes), 'class', 'classes')}"
             )
         if len(set(self.labels)) != len(self.labels):
             raise PromptError(f"the labels of a prompt must differ, got {', '.join(map(repr, self.labels))}")

@@ -38,6 +38,8 @@ class Task:
         The template for prompts that name none.
     repeated, ambiguous
         Number of texts left out because they repeat, and because they occur in two classes.
+    emptied
+        Classes that are left out because all of their texts occur in another class too.
     """
 
     name: str
@@ -46,6 +48,15 @@ class Task:
     repeated: int = 0
     ambiguous: int = 0
     digest: str = field(default="", compare=False)
+    emptied: tuple[str, ...] = ()
+
+    def left_out(self) -> str:
+        """The texts that are left out because they occur in two classes, and the classes that this empties; or ""."""
+        if not self.ambiguous:
+            return ""
+        texts = "1 text occurs" if self.ambiguous == 1 else f"{self.ambiguous} texts occur"
+        empty = f", which leaves no text of {', '.join(map(repr, self.emptied[:10]))}" if self.emptied else ""
+        return f" ({texts} under two labels and cannot be used{empty})"
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -96,12 +107,14 @@ def build_task(name: str, pairs: Iterable[tuple[str, str]], classes: Iterable[st
         With its texts normalised and without repeated or ambiguous texts.
     """
     owner: dict[str, str] = {}
+    seen: set[str] = set()
     ambiguous: set[str] = set()
     repeated = 0
     for raw, class_name in pairs:
         text = " ".join(raw.split())
         if not text:
             continue
+        seen.add(class_name)
         if text not in owner:
             owner[text] = class_name
         elif owner[text] == class_name:
@@ -113,7 +126,8 @@ def build_task(name: str, pairs: Iterable[tuple[str, str]], classes: Iterable[st
         if text not in ambiguous:
             texts[class_name].append(text)
     kept = {class_name: tuple(members) for class_name, members in texts.items() if members}
-    return Task(name, kept, template, repeated, len(ambiguous), _content_digest(kept))
+    emptied = tuple(class_name for class_name, members in texts.items() if class_name in seen and not members)
+    return Task(name, kept, template, repeated, len(ambiguous), _content_digest(kept), emptied)
 
 
 def _content_digest(texts: dict[str, tuple[str, ...]]) -> str:

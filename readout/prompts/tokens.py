@@ -200,7 +200,7 @@ def _label_id(label: str, alone: list[int], both: list[int], tokenizer: Any, lab
     if len(pieces) > 1 and label_pieces == "refuse":
         raise PromptError(
             f"the label {label!r} is {len(pieces)} tokens ({_named(pieces, tokenizer)}), expected one; "
-            "choose another label, or take the first piece with label_pieces='first'"
+            "choose another label, or take the first piece with label_pieces='first' (--label-pieces)"
         )
     return pieces[0]
 
@@ -243,7 +243,7 @@ def _check_label(
     if len(pieces) > 1 and label_pieces == "refuse":
         raise PromptError(
             f"the label {label!r} is {len(pieces)} tokens ({_named(pieces, tokenizer)}) in a demonstration, "
-            "expected one; choose another label, or take the first piece with label_pieces='first'"
+            "expected one; choose another label, or take the first piece with label_pieces='first' (--label-pieces)"
         )
     if pieces[0] != label_id:
         raise PromptError(

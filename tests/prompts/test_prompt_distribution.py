@@ -209,19 +209,21 @@ def test_the_summary_fits_a_screen_and_names_what_matters():
         ({"size": "64"}, "size must be a whole number, at least 1, got '64'"),
         ({"queries": 0}, "queries must be"),
         ({"seed": -1}, "seed must be a whole number, at least 0"),
-        ({"shots": -1}, "shots must be"),
+        ({"shots": -1}, "shots must be .* no number below 0, got -1"),
         ({"shots": 2.5}, "shots must be"),
         ({"shots": ()}, "shots must be"),
-        ({"shots": (0, 0)}, "shots must be"),
+        ({"shots": (0, 0)}, r"shots must be .* \(0 for prompts without any\), a list .* \(not all 0\)"),
+        ({"shots": ((0, 0), (2, 2))}, r"shots must be .* \(not all 0\)"),
         ({"shots": (4, 2, 1)}, "shots names 3 counts for 2 classes"),
         ({"shots": ((4, 2), (1, 1, 1))}, "a list in shots has 3 counts; with classes=2 give 2 to 2"),
         ({"shots": ((4, 2), 3)}, "shots must be"),
         ({"labels": "colors"}, "labels must be one of words, letters, names, nonsense, own, swapped"),
         ({"labels": ["words"]}, "labels must be one of"),
         ({"order": "random"}, "order must be one of"),
-        ({"class_half": "c"}, "class_half must be one of all, a, b"),
+        ({"class_half": "c"}, r"class_half must be one of all, a, b, got 'c' \(--class-half\)"),
+        ({"class_pool": ("animals", "foods", "animals")}, "class_pool must be a list of different class names"),
         ({"class_pool": "animals"}, "class_pool must be a list of class names"),
-        ({"labels": "own", "label_half": "a"}, "label_half is for label pools"),
+        ({"labels": "own", "label_half": "a"}, r"label_half \(--label-half\) is for label pools"),
         ({"labels": "letters", "label_half": "a", "classes": 14, "shots": 1}, "need 14 labels.*has 13"),
         ({"template": "{text}: label"}, "holds {label} 0 times"),
         ({"template": "{text} {text}: {label}\n"}, "holds {text} 2 times"),
@@ -317,3 +319,8 @@ def test_json_keeps_its_types():
     fields = json.loads(PromptDistribution(shots=(2, 1)).to_json())
     assert fields["shots"] == [2, 1]
     assert fields["class_pool"] == []
+
+
+def test_a_summary_counts_one_in_the_singular():
+    assert "1 context x 1 query, seed 0" in PromptDistribution(size=1, queries=1).summary()
+    assert "cut to 1 word" in PromptDistribution(max_words=1).summary().splitlines()[-1]

@@ -71,7 +71,7 @@ def test_texts_are_cut_to_a_number_of_words(tmp_path):
     path = write_csv(tmp_path / "a.csv")
     prompts = PromptDistribution(task=path, max_words=2, shots=1, queries=1, size=8)
     # "text 3 of cold" and "text 3 of warm" are both "text 3": the class of a cut text is not known
-    with pytest.raises(PromptError, match="has 0 different texts"):
+    with pytest.raises(PromptError, match=r"has 0 different texts \(12 texts cut to max_words \(--max-words\) occur"):
         prompts.prompts()
     rows = [(f"{name} text {number} tail", name) for _, name in ROWS for number in range(9)]
     path = write_csv(tmp_path / "b.csv", rows)
@@ -105,7 +105,7 @@ def test_a_file_has_the_same_digest_in_another_folder(tmp_path):
         (
             "a.jsonl",
             '{"text": "x"}\n',
-            "line 1: no column 'label' .it has 'text'.; name the right one with label_column",
+            "line 1: no column 'label' .it has 'text'.; name the right one with label_column .--label-column.",
         ),
         ("a.csv", "sentence,label\nx,a\n", "no column 'text' .it has 'sentence', 'label'.; .* text_column"),
         ("a.csv", "text,label\nx,a\n,b\n", "a.csv, row 2: expected a text, got ''"),
@@ -143,9 +143,26 @@ def test_a_single_class_is_refused(tmp_path):
         PromptDistribution(task=path).prompts()
 
 
+def test_texts_under_two_labels_that_leave_too_few_classes_are_named(tmp_path):
+    both = [("x", "a"), ("x", "b"), ("y", "b"), ("y", "c")]
+    path = write_csv(tmp_path / "none.csv", both)
+    with pytest.raises(
+        PromptError, match=r"has no class \(2 texts occur under two labels .* no text of 'a', 'b', 'c'\)"
+    ):
+        PromptDistribution(task=path).prompts()
+    path = write_csv(tmp_path / "one.csv", [*both, ("z", "a")])
+    with pytest.raises(PromptError, match=r"only one class \(a\) \(2 texts occur .* leaves no text of 'b', 'c'\)"):
+        PromptDistribution(task=path).prompts()
+    path = write_csv(tmp_path / "two.csv", [*ROWS, ("x", "cold"), ("x", "mild")])
+    with pytest.raises(PromptError, match=r"has no class 'mild'; it has .* \(1 text occurs under two labels"):
+        PromptDistribution(task=path, class_pool=("mild", "cold")).prompts()
+    with pytest.raises(PromptError, match=r"3 classes were asked for.* \(1 text occurs .* leaves no text of 'mild'\)"):
+        PromptDistribution(task=path, classes=3).prompts()
+
+
 def test_too_few_texts_in_a_class_are_refused_by_the_class_name(tmp_path):
     path = write_csv(tmp_path / "a.csv", [*ROWS, ("lonely", "mild")])
-    with pytest.raises(PromptError, match=r"the class 'mild' has 1 different texts and a context may need 8"):
+    with pytest.raises(PromptError, match=r"the class 'mild' has 1 different text and a context may need 8"):
         PromptDistribution(task=path).prompts()
     pooled = PromptDistribution(task=path, class_pool=("cold", "warm"))
     assert len(pooled.prompts()) == 256

@@ -219,7 +219,7 @@ def test_a_prompt_that_contradicts_itself_is_refused(fields, message):
 
 
 def test_labels_and_classes_of_a_prompt_are_parallel():
-    with pytest.raises(PromptError, match="2 labels and 1 classes"):
+    with pytest.raises(PromptError, match="2 labels and 1 class"):
         Prompt(0, (), "cat", "A", ("foo", "bar"), ("A",), "{text}: {label}\n")
 
 
