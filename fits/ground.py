@@ -1,11 +1,14 @@
-"""Accuracy of a trained model by number of classes, at two or more shots."""
+"""What a trained model does on clean prompts: accuracy by number of classes, and the readout's held-out error."""
 
 from pathlib import Path
 
 import torch
 
 from readout.models import load_model, pack
+from readout.pipeline import default_pair
 from readout.prompts import PromptDistribution, tokenize
+from readout.records import ExtractionOptions, extract
+from readout.training.growth import readout_error
 
 SHOTS = {2: 3, 3: 3, 4: 3, 5: 2, 6: 2}
 
@@ -37,3 +40,21 @@ def clean_accuracy(folder: Path, task: str = "synthetic", size: int = 100) -> di
         best = model.run(pack([[p.token_ids] for p in prompts]), vocabulary).log_probabilities.argmax(1)
         found[str(classes)] = float((best == torch.tensor([int(a) for a in answers])).float().mean())
     return found
+
+
+def held_out(folder: Path) -> dict[str, float]:
+    """Held-out error of the readout on the main job's own distributions (384 prompts each).
+
+    Parameters
+    ----------
+    folder : Path
+        Model in transformers' format.
+
+    Returns
+    -------
+    dict of str to float
+        `readout_kl`, `agreement`, `frequency_kl`, `ceiling_kl` (`readout.training.growth.readout_error`).
+    """
+    model = load_model(str(folder), device="cpu", self_test=False)
+    fit, target = (extract(model, each, options=ExtractionOptions(effects=False)) for each in default_pair("synthetic"))
+    return readout_error(fit, target)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 import transformers
-from ground import clean_accuracy
+from ground import clean_accuracy, held_out
 
 from readout.training.run import TrainingRun, train
 
@@ -57,6 +57,7 @@ def summarise(run: TrainingRun) -> dict:
         "cpu_seconds": run.cpu_seconds,
         "phases": [{key: phase[key] for key in ("name", "end", "reason")} for phase in run.phases],
         "accuracy_by_classes": clean_accuracy(run.model_folder),
+        "held_out": held_out(run.model_folder),
         "checkpoints": [{key: round(float(value), 5) for key, value in row.items()} for row in run.checkpoints],
     }
 
