@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import xarray as xr
 
-from readout.errors import RecordError
+from readout.errors import FitError, RecordError
 from readout.files import writable_folder
-from readout.fitting import Observations, label_mass
+from readout.fitting import FEWEST_CONTEXTS, Observations, label_mass
 from readout.pipeline.defaults import drawn_again
 from readout.pipeline.fit_stage import FitStage, fit_stage
 from readout.pipeline.report import BesideReport, RunReport
@@ -20,6 +20,7 @@ from readout.records import provenance
 from readout.records.schema import Identity
 from readout.validation import measure_behaviour, validate
 from readout.validation.cells import label_grid, mass_points
+from readout.wording import counted
 
 if TYPE_CHECKING:
     from readout.models import LanguageModel
@@ -62,6 +63,11 @@ def run(
     """
     from readout.records.extraction import extract
 
+    if fit.size < FEWEST_CONTEXTS:
+        raise FitError(
+            f"the fit distribution has {counted(fit.size, 'context')}, readers need at least {FEWEST_CONTEXTS}: "
+            "ask for a larger size"
+        )
     out = writable_folder(out)
     wanted = {"fit": fit, "target": target}
     if replicate:

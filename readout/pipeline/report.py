@@ -12,6 +12,7 @@ from readout.files import write_json
 from readout.pipeline.fit_stage import FitStage
 from readout.prompts import PromptDistribution
 from readout.validation import Behaviour, ValidationReport
+from readout.wording import counted
 
 FORMAT = "readout.report/1"
 
@@ -100,8 +101,8 @@ class RunReport:
             "",
             stage.readers.summary(6),
             "",
-            f"constants of the {len(stage.choice.heads)} chosen heads (link {stage.choice.link}, both chosen by "
-            "cross-validation on the fit distribution):",
+            f"constants of {counted(len(stage.choice.heads), 'chosen head')} (number and link {stage.choice.link}: "
+            f"{stage.choice.rule}):",
         ]
         for head, row in stage.readout.constants_.items():
             r2 = validation.attention.get(head, {}).get("r2")

@@ -262,6 +262,13 @@ def test_records_that_would_make_the_report_false_are_refused(
         assert complaint in err
 
 
+def test_too_few_contexts_are_refused_before_anything_is_computed(cli: Cli, tiny_folder: Path, tmp_path: Path) -> None:
+    code, _, err = cli("run", "--model", tiny_folder, "--out", tmp_path / "run", *SMALL[:-1], "5")
+    assert code == 2
+    assert "5 contexts, readers need at least 6" in err
+    assert not (tmp_path / "run" / "fit").exists()
+
+
 def test_a_file_that_is_no_fit_is_named(cli: Cli, done: Path, tmp_path: Path) -> None:
     file = written(tmp_path, "a.json", "[]")
     code, _, err = cli("validate", file, "--record", done / "fit.zarr", "--target", done / "target.zarr")
