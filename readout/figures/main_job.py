@@ -50,7 +50,12 @@ def _height(report: Report, inches: float) -> float:
 
 
 def _bounds(estimates: list[dict[str, Any]]) -> tuple[list[float], list[float], list[float]]:
-    return tuple([float("nan") if e[key] is None else e[key] for e in estimates] for key in ("value", "low", "high"))  # type: ignore[return-value]
+    """Values, lower and upper ends; NaN where there is none."""
+
+    def column(key: str) -> list[float]:
+        return [float("nan") if estimate[key] is None else estimate[key] for estimate in estimates]
+
+    return column("value"), column("low"), column("high")
 
 
 def attention_by_match(report: Report) -> Figure:
