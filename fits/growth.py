@@ -9,12 +9,15 @@ the same measures on random weights.
 import argparse
 import json
 import platform
+from dataclasses import fields
 from pathlib import Path
 
 import torch
 import transformers
 from ground import clean_accuracy, held_out
 
+from readout.models import load_model
+from readout.training.growth import Growth, measure_growth
 from readout.training.run import TrainingRun, train
 
 HERE = Path(__file__).parent
@@ -58,8 +61,16 @@ def summarise(run: TrainingRun) -> dict:
         "phases": [{key: phase[key] for key in ("name", "end", "reason")} for phase in run.phases],
         "accuracy_by_classes": clean_accuracy(run.model_folder),
         "held_out": held_out(run.model_folder),
-        "checkpoints": [{key: round(float(value), 5) for key, value in row.items()} for row in run.checkpoints],
+        "checkpoints": [_complete(run, row) for row in run.checkpoints],
     }
+
+
+def _complete(run: TrainingRun, row: dict[str, float]) -> dict[str, float]:
+    """The row with every measure that there is by now, rounded: measures may be younger than the run."""
+    if not {field.name for field in fields(Growth)} <= set(row):
+        model = load_model(str(run.folder / "checkpoints" / f"step-{int(row['step']):06d}"), self_test=False)
+        row = row | measure_growth(model.model, model.tokenizer)
+    return {key: round(float(value), 5) for key, value in row.items()}
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ def parking(folder: Path) -> dict[str, object]:
     model = load_model(str(folder), device="cpu", self_test=False)
     gap = matching_gap(extract(model, FIT, options=ExtractionOptions(effects=False))).mean(0)
     readers = np.flatnonzero(gap > max(gap.max() / 2, 0.1))
-    pairs = [pair for prompt in GATE.prompts() for pair in without_repeat(prompt)]
-    sides = [tokenize(side, model.tokenizer) for side in zip(*pairs, strict=True)]
+    prompts = [p for p in GATE.prompts() if sum(d.label == p.correct_label for d in p.demonstrations) == 1]
+    sides = [tokenize(side, model.tokenizer) for side in (prompts, [without_repeat(prompt) for prompt in prompts])]
     (open_answer, open_mass), (closed_answer, closed_mass) = (_masses(model, side) for side in sides)
     rows = {}
     for head in range(len(model.heads)):

@@ -65,6 +65,9 @@ def main() -> None:
     options = parser.parse_args()
     result = header(f"python fits/parking_search.py --seeds {options.seeds} --variants {options.variants}")
     result["variants"] = {name: {"what": VARIANTS[name][1], "seeds": {}} for name in options.variants.split(",")}
+    # The recipe itself, where fits/growth.py has trained it.
+    finished = sorted(options.runs.glob("tiny-*/model"))
+    result["recipe"] = {m.parent.name[-1]: {"parking": parking(m), "suppressors": suppressors(m)} for m in finished}
     for seed in map(int, options.seeds.split(",")):
         for name, found in result["variants"].items():
             run = train(options.runs / f"search-{name}-{seed}", seed, VARIANTS[name][0], quiet=True)

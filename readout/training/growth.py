@@ -64,6 +64,9 @@ class Growth:
         the labels what they write there: 0 not at all, 1 all the way.
     gate_pair : float
         P(matching label) where another label repeats, minus where its first occurrence is replaced by a fresh one.
+    gate_whole : float
+        P(matching labels) in prompts of three classes and three shots, minus the same with every label but its last
+        showing replaced by a fresh one.
     suppression : float
         Log-probability of the last label minus that of labels as frequent, none of them matching.
     readout_kl, agreement : float
@@ -78,6 +81,7 @@ class Growth:
     reader_sink: float
     writer_effect: float
     gate_pair: float
+    gate_whole: float
     suppression: float
     readout_kl: float
     agreement: float
@@ -112,6 +116,7 @@ def measure_growth(model: Any, tokenizer: Any) -> dict[str, float]:
         sink,
         writer_effect(language_model, tokenize(PAIRS.prompts(), tokenizer), layer),
         gate_pair(language_model, GATE),
+        gate_whole(language_model, BALANCED),
         suppression(balanced),
         **readout_error(fit, target),
     )
@@ -185,33 +190,47 @@ def suppression(record: xr.Dataset) -> float:
 
 
 def gate_pair(model: LanguageModel, distribution: PromptDistribution) -> float:
-    """P(matching label) where another label repeats, minus where that label's first occurrence is a fresh label.
+    """P(matching label) where one other label repeats, minus where that label's first occurrence is a fresh label.
 
     Only the first occurrence is relabelled: another token at the second one would be a difference of its own.
     """
-    pairs = [pair for prompt in distribution.prompts() for pair in without_repeat(prompt)]
-    repeated, fresh = (_answer_probability(model, tokenize(side, model.tokenizer)) for side in zip(*pairs, strict=True))
-    return float((repeated - fresh).mean())
+    prompts = [prompt for prompt in distribution.prompts() if _shown(prompt).count(prompt.correct_label) == 1]
+    return _matching(model, prompts) - _matching(model, [without_repeat(prompt) for prompt in prompts])
 
 
-def without_repeat(prompt: Prompt) -> list[tuple[Prompt, Prompt]]:
-    """The prompt and its twin without a repeat, if its query's class is not the one that repeats."""
-    shown = [demonstration.label for demonstration in prompt.demonstrations]
-    double = next(label for label in shown if shown.count(label) > 1)
-    if prompt.correct_label == double:
-        return []
-    fresh = next(label for label in label_pool("words") if label not in prompt.labels)
-    first = shown.index(double)
-    demonstrations = list(prompt.demonstrations)
-    demonstrations[first] = replace(demonstrations[first], label=fresh)
-    owner = prompt.label_classes[prompt.labels.index(double)]
-    twin = replace(
-        prompt,
-        demonstrations=tuple(demonstrations),
-        labels=(*prompt.labels, fresh),
-        label_classes=(*prompt.label_classes, owner),
-    )
-    return [(prompt, twin)]
+def gate_whole(model: LanguageModel, distribution: PromptDistribution) -> float:
+    """P(matching labels) in whole prompts minus in the same prompts with every label but its last showing replaced."""
+    prompts = distribution.prompts()
+    return _matching(model, prompts) - _matching(model, [without_repeat(prompt) for prompt in prompts])
+
+
+def _shown(prompt: Prompt) -> list[str]:
+    return [demonstration.label for demonstration in prompt.demonstrations]
+
+
+def without_repeat(prompt: Prompt) -> Prompt:
+    """The prompt with a fresh label at every demonstration whose label comes again: equal length, no repeat."""
+    unused = iter(label for label in label_pool("words") if label not in prompt.labels)
+    labels, classes, demonstrations = list(prompt.labels), list(prompt.label_classes), []
+    for number, shown in enumerate(prompt.demonstrations):
+        if shown.label in _shown(prompt)[number + 1 :]:
+            shown = replace(shown, label=next(unused))
+            labels.append(shown.label)
+            classes.append(shown.class_name)
+        demonstrations.append(shown)
+    return replace(prompt, demonstrations=tuple(demonstrations), labels=tuple(labels), label_classes=tuple(classes))
+
+
+def _matching(model: LanguageModel, prompts: Sequence[Prompt]) -> float:
+    """Mean probability of all labels of the query's class together."""
+    tokenized = tokenize(prompts, model.tokenizer)
+    width = max(len(one.label_ids) for one in tokenized)
+    ids = np.stack([np.pad(one.label_ids, (0, width - len(one.label_ids))) for one in tokenized])
+    owners = [np.array(one.prompt.label_classes) == one.prompt.query_class for one in tokenized]
+    match = np.stack([np.pad(one, (0, width - len(one))) for one in owners])
+    batch = pack([[one.token_ids] for one in tokenized])
+    found = model.run(batch, torch.from_numpy(ids)).log_probabilities.exp().numpy()
+    return float(np.where(match, found, 0).sum(1).mean())
 
 
 def writer_effect(model: LanguageModel, prompts: Sequence[TokenizedPrompt], layer: int) -> float:
@@ -274,12 +293,6 @@ def _logit_difference(
     found = model.run(pack([[row] for row in tokens]), candidates, edits=edits).log_probabilities
     right = found.gather(1, answer[:, None]).squeeze(1)
     return float((2 * right - found.sum(1)).mean())
-
-
-def _answer_probability(model: LanguageModel, prompts: Sequence[TokenizedPrompt]) -> Tensor:
-    answer = [p.label_ids[p.prompt.labels.index(p.prompt.correct_label)] for p in prompts]
-    batch = pack([[prompt.token_ids] for prompt in prompts])
-    return model.run(batch, torch.tensor(np.array(answer))[:, None]).log_probabilities[:, 0].exp()
 
 
 def _accuracy(model: LanguageModel, distribution: PromptDistribution) -> tuple[float, float]:

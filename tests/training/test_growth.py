@@ -70,15 +70,22 @@ def test_the_divergence_is_zero_for_equal_distributions_and_known_for_others():
 
 
 def test_a_twin_without_a_repeat_differs_in_the_first_label_only():
-    prompts = PromptDistribution("synthetic", classes=3, shots=(1, 1, 2), size=6).prompts()
-    pairs = [pair for prompt in prompts for pair in without_repeat(prompt)]
-    assert pairs
-    for prompt, twin in pairs:
+    for prompt in PromptDistribution("synthetic", classes=3, shots=(1, 1, 2), size=6).prompts():
+        twin = without_repeat(prompt)
         labels = [[shown.label for shown in side.demonstrations] for side in (prompt, twin)]
         assert len(set(labels[0])) == 3
         assert len(set(labels[1])) == 4
-        assert sum(a != b for a, b in zip(*labels, strict=True)) == 1
-        assert prompt.text.split()[-3:] == twin.text.split()[-3:]
+        changed = [number for number, (a, b) in enumerate(zip(*labels, strict=True)) if a != b]
+        assert changed == [number for number, label in enumerate(labels[0]) if label in labels[0][number + 1 :]]
+        assert [shown.text for shown in prompt.demonstrations] == [shown.text for shown in twin.demonstrations]
+
+
+def test_a_fresh_label_stands_for_the_class_of_its_demonstration():
+    for prompt in PromptDistribution("synthetic", classes=3, shots=3, size=4).prompts():
+        twin = without_repeat(prompt)
+        owner = dict(zip(twin.labels, twin.label_classes, strict=True))
+        assert len({shown.label for shown in twin.demonstrations}) == 9
+        assert all(owner[shown.label] == shown.class_name for shown in twin.demonstrations)
 
 
 def test_a_class_swap_moves_texts_and_leaves_labels(untrained):
