@@ -12,16 +12,18 @@ from readout.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, TWO_CO
 PANELS = (
     ("accuracy", "accuracy, 2-6 classes"),
     ("reader_gap", "reader: attention gap"),
-    ("writer_effect", "writers: effect of swapped keys"),
-    ("gate_pair", "gate: P, repeat minus none"),
+    ("writer_effect", "writers: swapped keys"),
+    ("reader_sink", "reader: first token"),
+    ("gate_whole", "gate: all labels repeat"),
+    ("gate_pair", "gate: one label repeats"),
     ("suppression", "last label: log-odds"),
-    ("readout_kl", "readout: held-out KL (nats)"),
+    ("readout_kl", "readout: held-out KL"),
 )
 _COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY)
 
 
 def growth(result: dict[str, Any]) -> Figure:
-    """Draw six measures over training for every seed; dashed: random weights (step 0, mean over seeds).
+    """Draw eight measures over training for every seed; dashed: random weights (step 0, mean over seeds).
 
     Parameters
     ----------
@@ -34,7 +36,7 @@ def growth(result: dict[str, Any]) -> Figure:
     """
     seeds = sorted(result["seeds"], key=int)
     with styled():
-        figure, grid = plt.subplots(2, 3, figsize=(TWO_COLUMNS, 3.6), sharex=True)
+        figure, grid = plt.subplots(2, 4, figsize=(TWO_COLUMNS, 3.6), sharex=True)
         for axes, (measure, title) in zip(grid.flat, PANELS, strict=True):
             for seed, colour in zip(seeds, _COLOURS * (1 + len(seeds) // len(_COLOURS)), strict=False):
                 run = result["seeds"][seed]

@@ -6,9 +6,10 @@ import pytest
 
 from readout.models import check, load_model
 from readout.models.sources import ASSETS, known_names
+from readout.pipeline import default_pair
 from readout.prompts import PromptDistribution, tokenize
 from readout.records import ExtractionOptions, extract
-from readout.training.growth import FIT, TARGET, readout_error
+from readout.training.growth import readout_error
 from readout.training.tokenizer import vocabulary
 
 SHIPPED = ["tiny", *(f"tiny:{seed}" for seed in range(5))]
@@ -42,7 +43,7 @@ def test_a_shipped_model_names_the_right_label(name):
 def test_the_readout_of_the_built_in_model_holds_on_more_classes_and_unbalanced_counts():
     model = load_model("tiny", device="cpu", self_test=False)
     options = ExtractionOptions(effects=False)
-    found = readout_error(*(extract(model, each, options=options) for each in (FIT, TARGET)))
+    found = readout_error(*(extract(model, each, options=options) for each in default_pair("synthetic")))
     assert found["agreement"] >= 0.97
     assert found["readout_kl"] <= min(0.06, found["frequency_kl"] / 10)
     reached = found["frequency_kl"] - found["readout_kl"]
