@@ -22,6 +22,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 run: $(READY)
+	$(BIN)/readout run --model tiny --out runs/tiny
 	$(BIN)/readout run --model smollm2-135m --out $(OUT)
 
 lint: $(READY)

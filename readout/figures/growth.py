@@ -6,6 +6,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from readout.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, TWO_COLUMNS, styled
 
@@ -36,7 +37,7 @@ def growth(result: dict[str, Any]) -> Figure:
     """
     seeds = sorted(result["seeds"], key=int)
     with styled():
-        figure, grid = plt.subplots(2, 4, figsize=(TWO_COLUMNS, 3.6), sharex=True)
+        figure, grid = plt.subplots(2, 4, figsize=(TWO_COLUMNS, 3.9), sharex=True)
         for axes, (measure, title) in zip(grid.flat, PANELS, strict=True):
             for seed, colour in zip(seeds, _COLOURS * (1 + len(seeds) // len(_COLOURS)), strict=False):
                 run = result["seeds"][seed]
@@ -49,5 +50,10 @@ def growth(result: dict[str, Any]) -> Figure:
             axes.set_title(title)
         for axes in grid[1]:
             axes.set_xlabel("training step")
-        grid[0, 0].legend(title="seed", loc="lower right", ncols=2)
+        lines, _ = grid[0, 0].get_legend_handles_labels()
+        control_line = Line2D([], [], color=GREY, linewidth=0.8, linestyle=(0, (4, 3)))
+        names = [f"seed {seed}" for seed in seeds]
+        figure.legend(
+            [*lines, control_line], [*names, "random weights"], loc="outside lower center", ncols=len(names) + 1
+        )
     return figure
