@@ -45,9 +45,14 @@ def writable_file(path: str | Path) -> Path:
     return path
 
 
-def write_json(path: str | Path, data: Any) -> None:
-    """Write JSON beside its place and move it there, so that a stopped run leaves no half file."""
+def write_text(path: str | Path, text: str) -> None:
+    """Write text beside its place and move it there, so that a stopped run leaves no half file."""
     path = writable_file(path)
     scratch = path.with_name(f".{path.name}.partial")
-    scratch.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    scratch.write_text(text, encoding="utf-8")
     scratch.replace(path)
+
+
+def write_json(path: str | Path, data: Any) -> None:
+    """Write a result as JSON, whole or not at all; NaN is refused."""
+    write_text(path, json.dumps(data, indent=1, allow_nan=False) + "\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from readout.errors import FitError
+from readout.files import write_json
 from readout.fitting.covariance import SANDWICH, cluster_robust, context_scores
 from readout.fitting.likelihood import observed_rows, predicted_attention
 from readout.fitting.lmfit_checks import idle_parameters, refuse_degenerate, refuse_saturated
@@ -197,7 +197,7 @@ class LmfitResult:
 
     def save(self, path: str | Path) -> None:
         """Write the constants as JSON (lmfit's own files depend on dill)."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+        write_json(path, self.to_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> LmfitResult:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from readout.errors import FitError
+from readout.files import write_json
 from readout.fitting.constants import ConstantsFit, fit_constants
 from readout.fitting.fit_file import FORMAT, check_fit, nullable
 from readout.fitting.likelihood import predicted_attention
@@ -297,7 +297,7 @@ class SoftmaxReadout:
 
     def save(self, path: str | Path) -> None:
         """Write the fitted readout as JSON."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+        write_json(path, self.to_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> SoftmaxReadout:

@@ -49,11 +49,6 @@ class PackedBatch:
     def n_prompts(self) -> int:
         return int(self.is_query.sum())
 
-    @property
-    def n_tokens(self) -> int:
-        """Tokens computed, padding included."""
-        return int(self.token_ids.numel())
-
     def to(self, device: torch.device | str) -> PackedBatch:
         """The same batch on another device."""
         return PackedBatch(

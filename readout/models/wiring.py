@@ -207,14 +207,9 @@ def _logit_scale(config: Any) -> float:
 
 
 @contextmanager
-def hooked(
-    module: nn.Module, hook: Callable[[tuple[Any, ...], dict[str, Any]], Any], output: bool = False
-) -> Iterator[None]:
-    """Hook one module for the duration: ``hook(args, kwargs)`` before its call, or ``hook((output,), {})`` after."""
-    if output:
-        handle = module.register_forward_hook(lambda _, __, result: hook((result,), {}))
-    else:
-        handle = module.register_forward_pre_hook(lambda _, args, kwargs: hook(args, kwargs), with_kwargs=True)
+def hooked(module: nn.Module, hook: Callable[[tuple[Any, ...], dict[str, Any]], Any]) -> Iterator[None]:
+    """Call ``hook(args, kwargs)`` before each call of a module, for the duration."""
+    handle = module.register_forward_pre_hook(lambda _, args, kwargs: hook(args, kwargs), with_kwargs=True)
     try:
         yield
     finally:

@@ -116,6 +116,7 @@ class _Plan:
         self.share = options.share_contexts and model.can_share
         self.effects = options.effects and model.wiring.final_norm is not None
         self.n_demonstrations = max(len(one.label_positions) for one in prompts)
+        self.width = int(model.model.get_input_embeddings().embedding_dim)
         self.n_labels = max(len(one.label_ids) for one in prompts)
         self.class_names = sorted({name for one in prompts for name in _classes(one)})
         self.label_words = sorted({label for one in prompts for label in one.prompt.labels})
@@ -161,7 +162,7 @@ class _Plan:
             "label": self.n_labels,
             "context_row": len(self.prompts) // self.distribution.queries,
             "residual_layer": len(layers),
-            "width": int(self.model.model.get_input_embeddings().embedding_dim),
+            "width": self.width,
         }
         chunk = {"prompt": self.chunk_prompts, "context_row": self.chunk_contexts}
         return RecordStore(path, sizes, chunk, specification, attributes, coordinates, tuple(variables))
@@ -175,9 +176,8 @@ class _Plan:
         logprob = np.full((n, self.n_labels), np.nan, np.float32)
         effect = np.full((n, n_heads, self.n_labels), np.nan, np.float32)
         layers = self.options.residual_layers
-        width = int(self.model.model.get_input_embeddings().embedding_dim)
-        at_query = np.full((n, len(layers), width), np.nan, np.float32)
-        shape = (n // self.distribution.queries, len(layers), self.n_demonstrations, width)
+        at_query = np.full((n, len(layers), self.width), np.nan, np.float32)
+        shape = (n // self.distribution.queries, len(layers), self.n_demonstrations, self.width)
         before_label = np.full(shape, np.nan, np.float32)
         shown, is_label = values["label_position"] >= 0, values["label_id"] >= 0
         for rows in self._batches(prompts):

@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from readout.errors import ReadoutError
+from readout.files import write_text
 from readout.training.batches import FIRST_LABEL, Batch, draw_batch, draw_echo, step_generator
 from readout.training.model import build_model
 from readout.training.presets import Phase, Preset
@@ -258,7 +259,7 @@ class Trainer:
             "phases": progress.phases,
             "checkpoints": progress.checkpoints,
         }
-        _write(self.out / "history.json", json.dumps(history, indent=1))
+        write_text(self.out / "history.json", json.dumps(history, indent=1))
 
     def _names(self) -> dict[int, str]:
         return {id(parameter): name for name, parameter in self.model.named_parameters()}
@@ -313,7 +314,7 @@ class Trainer:
                 )
             return
         self.out.mkdir(parents=True, exist_ok=True)
-        _write(path, json.dumps(mine, indent=1))
+        write_text(path, json.dumps(mine, indent=1))
 
 
 def save_model(model: Any, folder: Path) -> None:
@@ -324,9 +325,3 @@ def save_model(model: Any, folder: Path) -> None:
     )
     config = model.config.to_dict() | {"architectures": ["Qwen3ForCausalLM"]}
     (folder / "config.json").write_text(json.dumps(config, indent=1, default=str))
-
-
-def _write(path: Path, text: str) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(text)
-    partial.replace(path)

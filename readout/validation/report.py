@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from readout.files import write_json
 from readout.statistics import Estimate
 from readout.statistics.checks import check_format, fields_of, load_json, reading
 from readout.validation.calibration import Calibration
@@ -141,7 +141,7 @@ class ValidationReport:
 
     def save(self, path: str | Path) -> None:
         """Write the report as JSON."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+        write_json(path, self.to_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> ValidationReport:
