@@ -19,3 +19,7 @@ class RecordError(ReadoutError):
 
 class FitError(ReadoutError):
     """Data from which a readout cannot be fitted."""
+
+
+class InterventionError(ReadoutError):
+    """An intervention that does not fit the model or the prompts."""

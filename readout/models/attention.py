@@ -78,9 +78,27 @@ class Tapped:
     head_outputs: Float[Tensor, "prompts heads head_dim"] | None
 
 
+@dataclass(frozen=True)
+class Kept:
+    """One layer's keys and values [rows, kv_heads, tokens, dim] and heads' outputs [rows, tokens, heads, value_dim]."""
+
+    key: Tensor
+    value: Tensor
+    outputs: Tensor
+
+
+class Serving(Protocol):
+    """What answers the model's attention calls during a pass."""
+
+    def attend(self, module: nn.Module, core: Core, value: Tensor, mask: PackedMask) -> Tensor: ...
+
+
 @dataclass
 class Session:
-    """One forward pass over a packed batch: its layout, its taps and edits, and what was recorded, by layer."""
+    """One forward pass over a packed batch: its layout, its taps and edits, and what was recorded, by layer.
+
+    With ``keep``, keys, values and heads' outputs of every token are kept too.
+    """
 
     batch: PackedBatch
     layer_of: Mapping[nn.Module, int]
@@ -88,6 +106,8 @@ class Session:
     score_edits: Mapping[int, Sequence[ScoreEdit]] = field(default_factory=dict)
     output_edits: Mapping[int, Sequence[OutputEdit]] = field(default_factory=dict)
     tapped: dict[int, Tapped] = field(default_factory=dict)
+    keep: bool = False
+    kept: dict[int, Kept] = field(default_factory=dict)
     _on_device: dict[torch.device, PackedBatch] = field(default_factory=dict)
 
     def on(self, device: torch.device) -> PackedBatch:
@@ -96,16 +116,30 @@ class Session:
             self._on_device[device] = self.batch.to(device)
         return self._on_device[device]
 
+    def attend(self, module: nn.Module, core: Core, value: Tensor, mask: PackedMask) -> Tensor:
+        """Compute one layer's heads' outputs [rows, tokens, heads, value_dim], edited, and record what is tapped."""
+        layer = self.layer_of[module]
+        batch = self.on(value.device)
+        score_edits = self.score_edits.get(layer, ())
+        outputs = _attend(core, value, mask, batch, score_edits, self)
+        for edit in self.output_edits.get(layer, ()):
+            outputs = edit(outputs, self)
+        if self.keep:
+            self.kept[layer] = Kept(core.key, value, outputs)
+        if self.taps is not None:
+            self.tapped[layer] = _tap(core, outputs, mask, batch, score_edits, self, self.taps)
+        return outputs
 
-_ACTIVE: ContextVar[Session | None] = ContextVar("readout_session", default=None)
+
+_ACTIVE: ContextVar[Serving | None] = ContextVar("readout_session", default=None)
 
 
 @contextmanager
-def attending(session: Session) -> Iterator[Session]:
-    """Make ``session`` the one that the attention function serves."""
-    token = _ACTIVE.set(session)
+def attending(serving: Serving) -> Iterator[None]:
+    """Make ``serving`` answer the attention function's calls."""
+    token = _ACTIVE.set(serving)
     try:
-        yield session
+        yield
     finally:
         _ACTIVE.reset(token)
 
@@ -184,24 +218,16 @@ def attention(
             f"{type(module).__name__} passes {', '.join(unknown)} to its attention function, which Readout does not "
             "know: its attention would be read wrongly. Use a model family from the table in the documentation."
         )
-    core = _Core(query, key, scaling or query.shape[-1] ** -0.5, softcap, s_aux)
-    session = _ACTIVE.get()
-    if session is None:
+    core = Core(query, key, scaling or query.shape[-1] ** -0.5, softcap, s_aux)
+    serving = _ACTIVE.get()
+    if serving is None:
         return _unpacked(core, value, attention_mask), None
-    layer = session.layer_of[module]
-    batch = session.on(query.device)
     mask = attention_mask if isinstance(attention_mask, PackedMask) else PackedMask(None)
-    score_edits = session.score_edits.get(layer, ())
-    outputs = _attend(core, value, mask, batch, score_edits, session)
-    for edit in session.output_edits.get(layer, ()):
-        outputs = edit(outputs, session)
-    if session.taps is not None:
-        session.tapped[layer] = _tap(core, outputs, mask, batch, score_edits, session, session.taps)
-    return outputs, None
+    return serving.attend(module, core, value, mask), None
 
 
 @dataclass(frozen=True)
-class _Core:
+class Core:
     """What defines a layer's scores."""
 
     query: Tensor
@@ -242,7 +268,7 @@ class _Core:
 
 
 def _attend(
-    core: _Core,
+    core: Core,
     value: Tensor,
     mask: PackedMask,
     batch: PackedBatch,
@@ -275,7 +301,7 @@ def _fused(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    core: _Core,
+    core: Core,
     sees: Tensor | None = None,
     is_causal: bool = False,
 ) -> Tensor:
@@ -284,7 +310,7 @@ def _fused(
     )
 
 
-def _unpacked(core: _Core, value: Tensor, mask: Any) -> Tensor:
+def _unpacked(core: Core, value: Tensor, mask: Any) -> Tensor:
     """Ordinary attention, for a model used outside a session (training, generation)."""
     if not core.needs_scores:
         causal = mask is None and core.query.shape[2] > 1
@@ -295,7 +321,7 @@ def _unpacked(core: _Core, value: Tensor, mask: Any) -> Tensor:
 
 
 def _tap(
-    core: _Core,
+    core: Core,
     outputs: Tensor,
     mask: PackedMask,
     batch: PackedBatch,

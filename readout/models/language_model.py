@@ -41,10 +41,15 @@ class Reading:
 
 @dataclass(frozen=True)
 class Edits:
-    """Changes to a pass, by layer: to attention scores before the mask, to heads' outputs before the projection."""
+    """Changes to a pass, by layer: to attention scores before the mask, to heads' outputs before the projection, to the
+    residual stream [rows, tokens, width] that enters the layer."""
 
     scores: Mapping[int, Sequence[ScoreEdit]] = field(default_factory=dict)
     outputs: Mapping[int, Sequence[OutputEdit]] = field(default_factory=dict)
+    residuals: Mapping[int, Sequence[ResidualEdit]] = field(default_factory=dict)
+
+
+ResidualEdit = Callable[[Tensor], Tensor]
 
 
 class LanguageModel:
@@ -125,6 +130,7 @@ class LanguageModel:
         watch = _Watch(batch)
         with ExitStack() as stack:
             watch.unembed_queries_only(stack, self.wiring.unembedding)
+            edit_residuals(stack, self.wiring, edits.residuals)
             watch.residuals(stack, self.wiring, residuals or {})
             if effects and self.wiring.final_norm is not None:
                 watch.norms(stack, self.wiring)
@@ -188,6 +194,20 @@ class LanguageModel:
             by_head = (towards @ matrix).reshape(*towards.shape[:-1], part.n_heads, part.value_dim)
             parts.append(torch.einsum("nhd,nchd->nhc", outputs.float(), by_head).to(rows.device))
         return torch.cat(parts, 1)
+
+
+def edit_residuals(stack: ExitStack, wiring: Wiring, edits: Mapping[int, Sequence[ResidualEdit]]) -> None:
+    """Change what enters the layers, for the duration of the stack."""
+    of_layer = {part.layer: part.decoder_layer for part in wiring.attentions}
+    for layer, changes in edits.items():
+
+        def change(args: tuple[Any, ...], kwargs: dict[str, Any], changes: Any = changes) -> Any:
+            hidden = args[0] if args else kwargs["hidden_states"]
+            for edit in changes:
+                hidden = edit(hidden)
+            return ((hidden, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": hidden})
+
+        stack.enter_context(hooked(of_layer[layer], change))
 
 
 class _Watch:

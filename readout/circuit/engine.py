@@ -1,0 +1,254 @@
+"""Run interventions: many at once, each equal to a full forward pass with the same edit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from readout.circuit.edits import Intervention, Patch, Resample
+from readout.circuit.full import intervene_fully
+from readout.circuit.outcome import Answers, Outcome
+from readout.circuit.program import means_needed
+from readout.circuit.resumed import intervene_resumed
+from readout.circuit.self_test import can_resume
+from readout.circuit.states import States, keep_states
+from readout.circuit.values import MeanKey, Means, Values, resampled_prompts, resampled_source
+from readout.errors import InterventionError
+from readout.models import LanguageModel
+from readout.prompts import Prompt, TokenizedPrompt, tokenize
+from readout.wording import counted
+
+KEPT_BYTES = 2**30
+"""Most memory that the kept passes of a chunk of prompts may take."""
+Method = Literal["auto", "resumed", "full"]
+
+
+def intervene(
+    model: LanguageModel,
+    prompts: Sequence[Prompt] | Sequence[TokenizedPrompt],
+    interventions: Sequence[Intervention],
+    *,
+    reference: Sequence[Prompt] | Sequence[TokenizedPrompt] | None = None,
+    sources: Mapping[str, Sequence[Prompt] | Sequence[TokenizedPrompt]] | None = None,
+    watch: Sequence[tuple[int, int]] = (),
+    normalise: bool = False,
+    method: Method = "auto",
+    batch_tokens: int = 8192,
+    progress: bool = False,
+) -> Outcome:
+    """Make interventions on prompts and read the labels' logits at the query.
+
+    The unedited pass runs once; an edited pass recomputes only the tokens that the edit can reach, from the first
+    edited layer on, many interventions in one batch, the rest read from the kept keys and values.
+
+    Parameters
+    ----------
+    model : LanguageModel
+        The model.
+    prompts : sequence of Prompt or TokenizedPrompt
+        The prompts to intervene on.
+    interventions : sequence of Intervention
+        What to do, each on its own.
+    reference : sequence of prompts, optional
+        Prompts over which `Mean` is taken; the same prompts by default.
+    sources : mapping of str to sequence of prompts, optional
+        Lists that `Patch` reads, each as long as `prompts`.
+    watch : sequence of (int, int)
+        Heads (layer, head) whose attention at the query is read too.
+    normalise : bool
+        Whether to compute the sum over the vocabulary, for probabilities over all tokens.
+    method : str
+        "resumed" from the kept pass, "full" for one forward pass an intervention, "auto" for resumed where a test
+        shows that it is exact.
+    batch_tokens : int
+        Most tokens recomputed in a batch.
+    progress : bool
+        Whether to show a bar.
+
+    Returns
+    -------
+    Outcome
+        Equal for all methods, to float tolerance.
+
+    Raises
+    ------
+    InterventionError
+        If an intervention names a layer, head or source that does not exist, or lists do not fit.
+    """
+    own = _tokenized(model, prompts)
+    lists = {name: _tokenized(model, given) for name, given in (sources or {}).items()}
+    _check(model, own, interventions, lists, watch)
+    for seed in {edit.action.seed for one in interventions for edit in one.edits if isinstance(edit.action, Resample)}:
+        lists[resampled_source(seed)] = resampled_prompts(own, seed)
+    if method == "auto":
+        method = "resumed" if can_resume(model) else "full"
+    needed = means_needed([edit for one in interventions for edit in one.edits])
+    chunks = list(_chunks(model, own, 1 + len(lists)))
+    means: dict[MeanKey, Tensor] = {}
+    if needed and (reference is not None or len(chunks) > 1):
+        means = _means(model, own if reference is None else _tokenized(model, reference), needed)
+    parts: list[tuple[Answers, Answers]] = []
+    with tqdm(total=len(own), unit="prompt", desc="intervene", disable=not progress) as bar:
+        for start, stop in chunks:
+            states = keep_states(model, own[start:stop], normalise or method == "full")
+            if needed and not means:
+                means = _mean_of(states, needed)
+            passes = {name: keep_states(model, given[start:stop]) for name, given in lists.items()}
+            values = Values(model.wiring, states, means, passes, start)
+            parts.append(_run(model, values, interventions, watch, normalise, method, batch_tokens))
+            bar.update(stop - start)
+    return _joined(own, interventions, watch, parts)
+
+
+def _run(
+    model: LanguageModel,
+    values: Values,
+    interventions: Sequence[Intervention],
+    watch: Sequence[tuple[int, int]],
+    normalise: bool,
+    method: Method,
+    batch_tokens: int,
+) -> tuple[Answers, Answers]:
+    """Unedited and edited answers of a chunk."""
+    none = Intervention("", ())
+    if method == "full":
+        both = intervene_fully(model, values, [none, *interventions], watch, normalise)
+    else:
+        both = intervene_resumed(model, values, [none, *interventions], watch, normalise, batch_tokens)
+    return _part(both, 0), _part(both, slice(1, None))
+
+
+def _part(answers: Answers, which: int | slice) -> Answers:
+    fields = (answers.logits, answers.log_normaliser, answers.attention, answers.sink)
+    return Answers(*(None if one is None else one[which] for one in fields))  # type: ignore[arg-type]
+
+
+def _tokenized(
+    model: LanguageModel, prompts: Sequence[Prompt] | Sequence[TokenizedPrompt]
+) -> Sequence[TokenizedPrompt]:
+    ready = [one for one in prompts if isinstance(one, TokenizedPrompt)]
+    if len(ready) == len(prompts):
+        return ready
+    return tokenize([one for one in prompts if isinstance(one, Prompt)], model.tokenizer)
+
+
+def _chunks(model: LanguageModel, prompts: Sequence[TokenizedPrompt], lists: int) -> Iterator[tuple[int, int]]:
+    """Runs of prompts whose kept passes fit in memory."""
+    width = int(model.model.get_input_embeddings().embedding_dim)
+    numbers = sum(part.n_heads * part.value_dim + 2 * part.n_kv_heads * part.value_dim + width
+                  for part in model.wiring.attentions)  # fmt: skip
+    most = KEPT_BYTES // (numbers * torch.empty(0, dtype=model.dtype).element_size() * lists)
+    start, tokens = 0, 0
+    for number, one in enumerate(prompts):
+        if number > start and tokens + len(one.token_ids) > most:
+            yield start, number
+            start, tokens = number, 0
+        tokens += len(one.token_ids)
+    yield start, len(prompts)
+
+
+def _mean_of(states: States, needed: Iterable[MeanKey]) -> dict[MeanKey, Tensor]:
+    means = Means(needed)
+    means.take(states)
+    return means.result()
+
+
+def _means(
+    model: LanguageModel, prompts: Sequence[TokenizedPrompt], needed: Iterable[MeanKey]
+) -> dict[MeanKey, Tensor]:
+    means = Means(needed)
+    for start, stop in _chunks(model, prompts, 1):
+        means.take(keep_states(model, prompts[start:stop]), start)
+    return means.result()
+
+
+def _check(
+    model: LanguageModel,
+    prompts: Sequence[TokenizedPrompt],
+    interventions: Sequence[Intervention],
+    sources: Mapping[str, Sequence[TokenizedPrompt]],
+    watch: Sequence[tuple[int, int]],
+) -> None:
+    if not prompts:
+        raise InterventionError("there are no prompts to intervene on: give at least one")
+    heads = {part.layer: part.n_heads for part in model.wiring.attentions}
+    for name, given in sources.items():
+        if len(given) != len(prompts):
+            raise InterventionError(
+                f"the sources {name!r} are {counted(len(given), 'prompt')} and the prompts {len(prompts)}: give one "
+                "source for each prompt"
+            )
+    for one in interventions:
+        for edit in one.edits:
+            layer = edit.site.layer
+            if layer not in heads:
+                raise InterventionError(
+                    f"{one.name or 'an intervention'}: {model.name} has the layers {min(heads)} to {max(heads)}, "
+                    f"asked for {layer}"
+                )
+            asked = () if not hasattr(edit.site, "heads") else edit.site.heads
+            if any(not 0 <= head < heads[layer] for head in asked):
+                raise InterventionError(
+                    f"{one.name or 'an intervention'}: layer {layer} has heads 0 to {heads[layer] - 1}, "
+                    f"asked for {list(asked)}"
+                )
+            if isinstance(edit.action, Patch) and edit.action.source not in sources:
+                raise InterventionError(
+                    f"{one.name or 'an intervention'} patches from {edit.action.source!r}: give it in sources; known "
+                    f"are {', '.join(sources) or 'none'}"
+                )
+    for layer, head in watch:
+        if not 0 <= head < heads.get(layer, 0):
+            raise InterventionError(f"there is no head L{layer}H{head} to watch in {model.name}")
+
+
+def _joined(
+    prompts: Sequence[TokenizedPrompt],
+    interventions: Sequence[Intervention],
+    watch: Sequence[tuple[int, int]],
+    parts: Sequence[tuple[Answers, Answers]],
+) -> Outcome:
+    n_labels = max(len(one.label_ids) for one in prompts)
+    k = max(len(one.label_positions) for one in prompts)
+    asked = [one.prompt for one in prompts]
+    is_label = np.stack([np.arange(n_labels) < len(one.label_ids) for one in prompts])
+    is_shown = np.stack([np.arange(k) < len(one.label_positions) for one in prompts])
+
+    def joined(answers: Sequence[Answers]) -> Answers:
+        logits = np.concatenate([_padded(one.logits, n_labels) for one in answers], -2)
+        normaliser = [one.log_normaliser for one in answers if one.log_normaliser is not None]
+        attention = [_padded(one.attention, k) for one in answers if one.attention is not None]
+        sink = [one.sink for one in answers if one.sink is not None]
+        return Answers(
+            np.where(is_label, logits, np.nan),
+            np.concatenate(normaliser, -1) if normaliser else None,
+            np.where(is_shown[:, None], np.concatenate(attention, -3), np.nan) if attention else None,
+            np.concatenate(sink, -2) if sink else None,
+        )
+
+    return Outcome(
+        tuple(one.name for one in interventions),
+        tuple(watch),
+        joined([one[0] for one in parts]),
+        joined([one[1] for one in parts]),
+        np.array([one.context for one in asked]),
+        np.array([one.label_classes.index(one.query_class) for one in asked]),
+        np.stack(
+            [np.pad(one.demonstration_labels, (0, k - len(one.label_positions)), constant_values=-1) for one in prompts]
+        ),  # fmt: skip
+        np.stack(
+            [
+                np.pad([d.class_name == one.query_class for d in one.demonstrations], (0, k - len(one.demonstrations)))
+                for one in asked
+            ]
+        ),  # fmt: skip
+    )
+
+
+def _padded(values: np.ndarray, width: int) -> np.ndarray:
+    return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, width - values.shape[-1])])
