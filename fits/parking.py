@@ -7,8 +7,9 @@ import torch
 
 from readout.models import Edits, LanguageModel, load_model, pack
 from readout.prompts import TokenizedPrompt, tokenize
+from readout.prompts.repeats import without_repeat
 from readout.records import ExtractionOptions, extract
-from readout.training.growth import BALANCED, FIT, GATE, matching_gap, without_repeat
+from readout.training.growth import BALANCED, FIT, GATE, matching_gap
 
 
 def parking(folder: Path) -> dict[str, object]:

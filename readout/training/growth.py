@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from torch import Tensor
 
 from readout.fitting import Observations, SoftmaxReadout, label_mass
 from readout.models import Edits, LanguageModel, Session, pack
-from readout.prompts import Prompt, PromptDistribution, TokenizedPrompt, label_pool, tokenize
+from readout.prompts import Prompt, PromptDistribution, TokenizedPrompt, tokenize
+from readout.prompts.repeats import without_repeat
 from readout.records import ExtractionOptions, extract
 
 ACCURACY = PromptDistribution(
@@ -206,19 +207,6 @@ def gate_whole(model: LanguageModel, distribution: PromptDistribution) -> float:
 
 def _shown(prompt: Prompt) -> list[str]:
     return [demonstration.label for demonstration in prompt.demonstrations]
-
-
-def without_repeat(prompt: Prompt) -> Prompt:
-    """The prompt with a fresh label at every demonstration whose label comes again: equal length, no repeat."""
-    unused = iter(label for label in label_pool("words") if label not in prompt.labels)
-    labels, classes, demonstrations = list(prompt.labels), list(prompt.label_classes), []
-    for number, shown in enumerate(prompt.demonstrations):
-        if shown.label in _shown(prompt)[number + 1 :]:
-            shown = replace(shown, label=next(unused))
-            labels.append(shown.label)
-            classes.append(shown.class_name)
-        demonstrations.append(shown)
-    return replace(prompt, demonstrations=tuple(demonstrations), labels=tuple(labels), label_classes=tuple(classes))
 
 
 def _matching(model: LanguageModel, prompts: Sequence[Prompt]) -> float:

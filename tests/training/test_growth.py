@@ -7,6 +7,7 @@ import xarray as xr
 
 from readout.models import LanguageModel
 from readout.prompts import PromptDistribution, tokenize
+from readout.prompts.repeats import without_repeat
 from readout.training.growth import (
     Growth,
     _class_swapped,
@@ -15,9 +16,8 @@ from readout.training.growth import (
     measure_growth,
     reader_gap,
     suppression,
-    without_repeat,
     writer_effect,
-)  # fmt: skip
+)
 from readout.training.model import build_model
 from readout.training.presets import TINY
 from readout.training.tokenizer import build_tokenizer
