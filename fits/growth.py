@@ -9,6 +9,8 @@ the same measures on random weights.
 import argparse
 import json
 import platform
+import statistics
+import time
 from dataclasses import fields
 from pathlib import Path
 
@@ -50,8 +52,23 @@ def header(command: str) -> dict:
     return {
         "command": command,
         "machine": f"{platform.machine()}, one thread",
+        "gigaflops": matrix_speed(),
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
     }
+
+
+def matrix_speed(size: int = 1024, repeats: int = 20) -> float:
+    """GFLOP/s of a float32 matrix product on one thread, the median: what CPU seconds depend on between machines."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    a, b = torch.randn(2, size, size)
+    seconds = []
+    for _ in range(repeats):
+        started = time.thread_time()
+        a @ b
+        seconds.append(time.thread_time() - started)
+    torch.set_num_threads(threads)
+    return round(2 * size**3 / statistics.median(seconds) / 1e9, 1)
 
 
 def summarise(run: TrainingRun) -> dict:

@@ -27,8 +27,10 @@ def variant(name: str, gate_from_start: bool = False, repeat_weight: float | Non
     for phase in TINY.phases:
         if phase.name == "noise":
             phase = dataclasses.replace(phase, steps=250)
-        if gate_from_start and phase.name in ("copy", "classes"):
-            phase = dataclasses.replace(phase, **GATED, cover_first=False, until_leak=0.0)
+        if gate_from_start and phase.name in ("copy", "bridge", "classes"):
+            # Ten different labels in a sequence need more than the first phase's eight.
+            labels = max(phase.label_pool, 16)
+            phase = dataclasses.replace(phase, **GATED, cover_first=False, until_leak=0.0, label_pool=labels)
         if repeat_weight is not None and phase.name != "copy":
             phase = dataclasses.replace(phase, repeat_weight=repeat_weight)
         phases.append(phase)

@@ -2,7 +2,7 @@
 
     python fits/recipe_ablations.py --runs runs/training [--seeds 0,1,2]
 
-A stopped call goes on where it stopped; each run is written as it finishes.
+Measures every 400 steps. A stopped call goes on where it stopped; each run is written as it finishes.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from readout.training.run import train
 ABLATIONS = {
     "no-echo": "no echo text in the first phase",
     "no-gate": "no distinct sequences and no masked loss in any phase",
-    "no-curriculum": "the last phase from the start, with echo text, for about as many steps",
+    "no-curriculum": "the last phase from the start, with echo text, for about as much CPU time",
 }
 
 

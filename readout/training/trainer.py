@@ -200,7 +200,7 @@ class Trainer:
     def _step(self) -> None:
         progress, preset = self.progress, self.preset
         phase = preset.phases[progress.phase]
-        batch = draw_batch(phase, preset.batch, step_generator(self.seed, progress.step))
+        batch = draw_batch(phase, phase.batch or preset.batch, step_generator(self.seed, progress.step))
         echo = None
         if phase.echo:
             echo = torch.from_numpy(draw_echo(phase, step_generator(self.seed, progress.step, 1)))

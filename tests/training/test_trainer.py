@@ -9,9 +9,10 @@ import torch
 from safetensors.torch import load_file
 
 from readout.errors import ReadoutError
+from readout.training import trainer as trainer_module
 from readout.training.batches import FIRST_LABEL, draw_batch, step_generator
 from readout.training.model import build_model
-from readout.training.presets import PRESETS, TINY, Preset
+from readout.training.presets import PRESETS, TINY, Phase, Preset
 from readout.training.run import TrainingRun, find_preset, train
 from readout.training.trainer import Progress, Trainer, learning_rate, step_loss
 
@@ -95,6 +96,39 @@ def test_a_phase_ends_when_it_is_learned(tmp_path):
     assert trainer.progress.step == 1
 
 
+def test_a_phase_draws_as_many_sequences_as_it_says(tmp_path, monkeypatch):
+    drawn = []
+
+    def draw(phase, size, rng):
+        drawn.append((phase.name, size))
+        return draw_batch(phase, size, rng)
+
+    monkeypatch.setattr(trainer_module, "draw_batch", draw)
+    copy, noise = STEPS.phases
+    phases = (dataclasses.replace(copy, steps=1), dataclasses.replace(noise, steps=1, batch=3))
+    Trainer(tmp_path, 0, dataclasses.replace(STEPS, phases=phases)).run(quiet=True)
+    assert drawn == [("copy", STEPS.batch), ("noise", 3)]
+
+
+@pytest.mark.parametrize(("pool", "distinct"), [(5, 0.0), (9, 0.5)])
+def test_a_phase_with_too_few_labels_is_refused(pool, distinct):
+    with pytest.raises(ReadoutError, match="label_pool"):
+        Phase("few", 1, demonstrations=10, label_pool=pool, distinct=distinct)
+
+
+def test_an_ablation_differs_from_the_recipe_in_what_it_says():
+    by_name = {name: {phase.name: phase for phase in PRESETS[name].phases} for name in PRESETS}
+    tiny = by_name["tiny"]
+    assert by_name["no-echo"] == tiny | {"copy": dataclasses.replace(tiny["copy"], echo=0)}
+    for name, phase in by_name["no-gate"].items():
+        assert not phase.distinct
+        assert not phase.masked_until_repeat
+        kept = {key: getattr(tiny[name], key) for key in ("distinct", "masked_until_repeat", "until_leak")}
+        assert dataclasses.replace(phase, **kept) == tiny[name]
+    assert list(by_name["no-curriculum"]) == ["noise"]
+    assert by_name["no-curriculum"]["noise"].echo
+
+
 def test_the_learning_rate_rises_stays_and_falls_over_the_second_half_of_the_last_phase():
     last = len(TINY.phases) - 1
     steps = TINY.phases[-1].steps
@@ -106,7 +140,9 @@ def test_the_learning_rate_rises_stays_and_falls_over_the_second_half_of_the_las
 
 
 def test_the_loss_is_cross_entropy_with_fresh_labels_in_expectation():
-    phase = dataclasses.replace(TINY.phases[2], demonstrations=5)
+    gate = next(phase for phase in TINY.phases if phase.name == "gate")
+    phase = dataclasses.replace(gate, demonstrations=5)
+    assert phase.distinct
     batch = draw_batch(phase, 6, step_generator(0, 0))
     model = build_model(STEPS, 0)
     with torch.no_grad():
