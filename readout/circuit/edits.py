@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from readout.circuit.positions import QUERY, Positions
+from readout.circuit.positions import LABELS, QUERY, Positions
 from readout.errors import InterventionError
 
 
@@ -37,14 +37,14 @@ class Residual:
 class Edges:
     """Attention scores of heads of one layer, from `at` to earlier `keys`; () for all heads.
 
-    With the pairing "own", a demonstration's position is paired only with keys of the same demonstration (as a label with
-    its text); with "another", with those of the demonstration before it: the control.
+    With the pairing "own", a demonstration's position is paired only with keys of the same demonstration (as a label
+    with its text); with "another", with those of the demonstration before it: the control.
     """
 
     layer: int
     heads: tuple[int, ...] = ()
     at: Positions = QUERY
-    keys: Positions = Positions("label")
+    keys: Positions = LABELS
     pairing: str = "all"
 
     def __post_init__(self) -> None:

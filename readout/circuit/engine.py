@@ -231,6 +231,8 @@ def _joined(
             np.concatenate(sink, -2) if sink else None,
         )
 
+    shown = [np.pad(one.demonstration_labels, (0, k - len(one.label_positions)), constant_values=-1) for one in prompts]
+    match = [[shown.class_name == one.query_class for shown in one.demonstrations] for one in asked]
     return Outcome(
         tuple(one.name for one in interventions),
         tuple(watch),
@@ -238,15 +240,8 @@ def _joined(
         joined([one[1] for one in parts]),
         np.array([one.context for one in asked]),
         np.array([one.label_classes.index(one.query_class) for one in asked]),
-        np.stack(
-            [np.pad(one.demonstration_labels, (0, k - len(one.label_positions)), constant_values=-1) for one in prompts]
-        ),  # fmt: skip
-        np.stack(
-            [
-                np.pad([d.class_name == one.query_class for d in one.demonstrations], (0, k - len(one.demonstrations)))
-                for one in asked
-            ]
-        ),  # fmt: skip
+        np.stack(shown),
+        np.stack([np.pad(np.array(one, bool), (0, k - len(one))) for one in match]),
     )
 
 

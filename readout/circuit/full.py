@@ -31,22 +31,23 @@ def intervene_fully(
     columns = np.stack([np.r_[0, np.pad(one.label_positions, (0, k - len(one.label_positions)))] for one in prompts])
     heads = [model.heads.index(head) for head in watch]
     candidates = label_candidates(prompts)
-    found: list[tuple[Tensor, Tensor | None, Tensor | None]] = []
+    logits, attention = [], []
     for intervention in interventions:
         program = Program()
         for number, prompt in enumerate(prompts):
             for place, edit in enumerate(intervention.edits):
                 program.add(number, place, edit, values.first + number, prompt, values)
         reading = model.run(batch, candidates, torch.from_numpy(columns) if heads else None, edits=as_edits(program))
-        attention = None if reading.attention is None else reading.attention[:, heads].cpu()
         # The full pass gives log-probabilities: logits whose normaliser is 1.
-        found.append((reading.log_probabilities.cpu(), torch.zeros(len(prompts)), attention))
-    logits = torch.stack([one[0] for one in found]).numpy()
-    normaliser = np.zeros(logits.shape[:2], np.float32) if normalise else None
-    if not heads:
-        return Answers(logits, normaliser)
-    attention = torch.stack([one[2] for one in found if one[2] is not None]).numpy()
-    return Answers(logits, normaliser, attention[..., 1:], attention[..., 0])
+        logits.append(reading.log_probabilities.cpu())
+        if reading.attention is not None:
+            attention.append(reading.attention[:, heads].cpu())
+    found = torch.stack(logits).numpy()
+    normaliser = np.zeros(found.shape[:2], np.float32) if normalise else None
+    if not attention:
+        return Answers(found, normaliser)
+    weights = torch.stack(attention).numpy()
+    return Answers(found, normaliser, weights[..., 1:], weights[..., 0])
 
 
 def as_edits(program: Program) -> Edits:
@@ -59,8 +60,8 @@ def as_edits(program: Program) -> Edits:
 
 def change(tensor: Tensor, affine: Affine, rows: Tensor) -> None:
     """Apply ``scale * old + shift`` in place at the given rows."""
-    at = (rows, affine.tokens) if affine.heads is None else (rows, affine.tokens, affine.heads)
-    at = tuple(one.to(tensor.device) for one in at)
+    where = (rows, affine.tokens, affine.heads)
+    at = tuple(one.to(tensor.device) for one in where if one is not None)
     scale, shift = affine.scale.to(tensor), affine.shift.to(tensor)
     # Where the scale is 0 the old value must not matter, not even when it is infinite.
     tensor[at] = torch.where(scale == 0, shift, scale * tensor[at] + shift)

@@ -59,7 +59,8 @@ class Outcome:
         logits = (answers or self.edited).logits
         right = np.take_along_axis(logits, self._right(logits), -1)[..., 0]
         others = np.isfinite(logits).sum(-1)
-        return right - (np.nansum(logits, -1) - right) / (others - 1)
+        difference: np.ndarray = right - (np.nansum(logits, -1) - right) / (others - 1)
+        return difference
 
     def probability(self, answers: Answers | None = None) -> Float[np.ndarray, "*interventions prompts labels"]:
         """Probabilities among the prompt's own labels: edited unless other answers are given."""
@@ -71,14 +72,15 @@ class Outcome:
         """Log-probabilities over the vocabulary; needs the normaliser."""
         chosen = answers or self.edited
         assert chosen.log_normaliser is not None, "ask for the normaliser: intervene(..., normalise=True)"
-        return chosen.logits - chosen.log_normaliser[..., None]
+        found: np.ndarray = chosen.logits - chosen.log_normaliser[..., None]
+        return found
 
     def gap(self, answers: Answers | None = None) -> Float[np.ndarray, "*interventions prompts heads"]:
         """Attention of watched heads to matching minus to other labels."""
         attention = (answers or self.edited).attention
         assert attention is not None, "name heads to watch: intervene(..., watch=[(layer, head)])"
-        sign = np.where(self.match, 1.0, -1.0)[:, None]
-        return np.nansum(attention * sign, -1)  # type: ignore[no-any-return]
+        gap: np.ndarray = np.nansum(np.where(self.match[:, None], attention, -attention), -1)
+        return gap
 
     def effect(self) -> Float[np.ndarray, "interventions prompts"]:
         """Change of the logit difference by each intervention: edited minus unedited."""

@@ -135,9 +135,8 @@ class Program:
     def scores(self) -> dict[int, Bias]:
         built = {}
         for layer, entries in self._scores.items():
-            columns = list(zip(*entries, strict=True))
-            indices = [torch.tensor(column) for column in columns[:4]]
-            built[layer] = Bias(*indices, torch.tensor(columns[4], dtype=torch.float32))
+            rows, heads, tokens, keys, shift = (torch.tensor(column) for column in zip(*entries, strict=True))
+            built[layer] = Bias(rows, heads, tokens, keys, shift.float())
         return built
 
 
@@ -191,11 +190,6 @@ def paired(site: Edges, tokens: list[int], prompt: TokenizedPrompt, number: int)
         wanted = own if site.pairing == "own" else own - 1
         edges += [(token, key) for key in keys if key <= token and own >= 0 and demonstration(key) == wanted]
     return edges
-
-
-def reaches(edit: Edit, prompt: TokenizedPrompt, number: int) -> list[int]:
-    """The prompt's positions that an edit changes first."""
-    return edit.site.at.find(prompt, number).tolist()
 
 
 def means_needed(edits: Sequence[Edit]) -> set[tuple[type, int, Positions]]:

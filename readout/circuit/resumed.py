@@ -35,7 +35,7 @@ MOST_VOCABULARY_ROWS = 512
 
 @dataclass(frozen=True)
 class Variant:
-    """One intervention on one prompt: its numbers, first edited layer, and the tokens that it recomputes (own order)."""
+    """One intervention on one prompt: its numbers, first layer, and the first token that it recomputes."""
 
     intervention: int
     prompt: int
@@ -128,7 +128,7 @@ def _batches(
 
     batch: list[Variant] = []
     for one in sorted(variants, key=lambda one: (-(tokens(one) - 1).bit_length(), one.layer, one.prompt)):
-        longest = max([tokens(one)] + [tokens(batch[0])] if batch else [tokens(one)])
+        longest = max(tokens(one), tokens(batch[0]) if batch else 0)
         full = (len(batch) + 1) * longest > batch_tokens or len(batch) == most_rows
         if batch and (full or 2 * tokens(one) < tokens(batch[0])):
             yield batch
@@ -163,6 +163,10 @@ class Pass:
         self.variants = [one for own in blocks.values() for one in own]
         self.width = max(len(block.tokens) for block in self.blocks)
         self.block_of = np.repeat(np.arange(len(blocks)), [len(own) for own in blocks.values()])
+        self._row_of = np.array([block.row for block in self.blocks])
+        self._places_of = np.stack(
+            [np.pad(one.tokens, (0, self.width - len(one.tokens)), "edge") for one in self.blocks]
+        )
         self.layer = np.array([one.layer for one in self.variants])
         self._compile(interventions)
         self.layer_of = model.wiring.layer_of
@@ -258,10 +262,8 @@ class Pass:
 
     def _tokens(self, variants: Ints) -> tuple[Int[Tensor, "rows 1"], Int[Tensor, "rows own"]]:
         """Row and places in the kept pass of variants' recomputed tokens, padded with the last one."""
-        blocks = [self.blocks[block] for block in self.block_of[variants]]
-        rows = np.array([block.row for block in blocks])
-        padded = {id(block): np.pad(block.tokens, (0, self.width - len(block.tokens)), mode="edge") for block in blocks}
-        return torch.from_numpy(rows)[:, None], torch.from_numpy(np.stack([padded[id(block)] for block in blocks]))
+        blocks = self.block_of[variants]
+        return torch.from_numpy(self._row_of[blocks])[:, None], torch.from_numpy(self._places_of[blocks])
 
     def _of_rows(self, given: Any, device: torch.device) -> Any:
         """A layer's arguments for the present rows: what has a row and a token dimension is gathered."""
@@ -290,13 +292,24 @@ class Pass:
             return outputs
         bias = self.scores.get(layer)
         edited = None if bias is None else (bias, self._rows(bias.rows).numpy())
+        unedited = self._unedited(layer)
         for number, block in enumerate(self.blocks):
             start, stop = int(self.bounds[number]), int(self.bounds[number + 1])
+            if unedited[number]:
+                # Within a block variants are in the order of their layers: the last rows have just joined.
+                joined, stop = slice(stop - unedited[number], stop), stop - unedited[number]
+                outputs[joined, : len(block.tokens)] = self.states.kept[layer].outputs[block.row, block.tokens]
             if start < stop:
                 self._attend_block(layer, block, start, stop, core, value, mask, edited, outputs)
         for affine in self.heads.get(layer, ()):
             change(outputs, affine, self._rows(affine.rows))
         return outputs
+
+    def _unedited(self, layer: int) -> Ints:
+        """Variants of each block whose attention at a layer is the kept one: they join there, heads edited at most."""
+        if layer in self.residuals or layer in self.scores or layer in self._watched:
+            return np.zeros(len(self.blocks), np.int64)
+        return np.bincount(self.block_of[self.layer == layer], minlength=len(self.blocks))
 
     def _attend_block(
         self,

@@ -23,7 +23,11 @@ _EXACT: weakref.WeakKeyDictionary[LanguageModel, bool] = weakref.WeakKeyDictiona
 def can_resume(model: LanguageModel) -> bool:
     """Whether resumed passes of a model equal full ones."""
     if model not in _EXACT:
-        _EXACT[model] = deviation(model) <= TOLERANCE[model.dtype]
+        try:
+            _EXACT[model] = deviation(model) <= TOLERANCE[model.dtype]
+        except RuntimeError:
+            # A model that insists on the batch size that it was called with (GPT-BigCode) cannot take in more rows.
+            _EXACT[model] = False
     return _EXACT[model]
 
 

@@ -33,7 +33,7 @@ def resampled_prompts(prompts: Sequence[TokenizedPrompt], seed: int) -> list[Tok
     circle = np.random.default_rng(seed).permutation(len(prompts))
     partner = np.empty(len(prompts), np.int64)
     partner[circle] = np.roll(circle, 1)
-    return [prompts[one] for one in partner]
+    return [prompts[int(one)] for one in partner]
 
 
 class Means:
