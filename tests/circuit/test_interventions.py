@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from families import FAMILIES, tiny
 
 from readout.circuit import (
     CUES,
@@ -32,8 +33,6 @@ from readout.circuit.self_test import can_resume, deviation, made_up_prompts
 from readout.errors import InterventionError
 from readout.models import LanguageModel, load_model
 from readout.prompts import PromptDistribution, tokenize
-
-from families import FAMILIES, tiny
 
 PROMPTS = PromptDistribution("synthetic", classes=3, shots=2, queries=2, size=3, seed=1).prompts()
 OTHERS = PromptDistribution("synthetic", classes=3, shots=2, queries=2, size=3, seed=2).prompts()
