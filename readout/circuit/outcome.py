@@ -84,7 +84,8 @@ class Outcome:
 
     def effect(self) -> Float[np.ndarray, "interventions prompts"]:
         """Change of the logit difference by each intervention: edited minus unedited."""
-        return self.logit_difference() - self.logit_difference(self.unedited)
+        change: np.ndarray = self.logit_difference() - self.logit_difference(self.unedited)
+        return change
 
     def _right(self, logits: np.ndarray) -> np.ndarray:
         return np.broadcast_to(self.answers[:, None], (*logits.shape[:-1], 1))
