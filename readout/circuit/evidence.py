@@ -1,4 +1,4 @@
-"""What turns numbers of prompts into evidence: shares of a whole, p-values, and claims that have several parts to them."""
+"""What turns numbers of prompts into evidence: shares of a whole, p-values, claims of several components."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from readout.circuit.claim import Verdict, rule, verdict
 from readout.statistics import (
     Estimate,
     cluster_index,
+    cluster_mean,
     cluster_ratios,
     cluster_sums,
     generator,
@@ -21,6 +22,8 @@ from readout.statistics import (
 from readout.statistics.estimate import number_or_none
 
 FLIPS = 5000
+LEAST_LOGIT_DIFFERENCE = 0.1
+"""Nats; below it there is no behaviour to explain."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,7 @@ class Component:
     def note(self) -> str:
         """One line."""
         return (
-            f"{self.name}: {self.supported} ({self.measure}: {self.effect.summary()}, control "
-            f"{self.control.summary()}, p {self.p:.4f})"
+            f"{self.name} {self.supported}: {self.effect.summary()}, control {self.control.summary()}, p {self.p:.4f}"
         )
 
 
@@ -86,6 +88,17 @@ def joint_rule(components: Sequence[Component]) -> str:
 def joint_p(components: Sequence[Component]) -> float:
     """The largest p: all components must hold, so no correction is needed (Berger 1982, intersection-union)."""
     return float(np.max([one.p for one in components]))
+
+
+def lack_of_behaviour(logit_difference: Float[np.ndarray, " n"], contexts: Int[np.ndarray, " n"]) -> str:
+    """Why there is nothing to explain, in words; empty where the model does the task."""
+    found = cluster_mean(logit_difference, contexts)
+    if found.low > 0 and found.value >= LEAST_LOGIT_DIFFERENCE:
+        return ""
+    return (
+        f"no behaviour to explain: the logit difference is {found.summary()} nats, not reliably above 0 or below "
+        f"{LEAST_LOGIT_DIFFERENCE}; undecided"
+    )
 
 
 def flip_p_values(

@@ -76,6 +76,7 @@ def openness(outcome: Outcome, answers: Answers, prompts: Sequence[TokenizedProm
     for row, one in zip(own, prompts, strict=True):
         row[: len(one.label_ids)] = [name == one.prompt.query_class for name in one.prompt.label_classes]
     mass, matching = np.nansum(probability, -1), np.nansum(np.where(own, probability, 0.0), -1)
-    assert answers.attention is not None and answers.sink is not None
+    assert answers.attention is not None
+    assert answers.sink is not None
     labels = np.nansum(answers.attention.astype(np.float64), -1)
     return Openness(mass, 2 * matching - mass, answers.sink.astype(np.float64), labels)
