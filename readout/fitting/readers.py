@@ -338,16 +338,55 @@ def choose_readers(
     check_seed(seed)
     if observations.n_contexts < FEWEST_CONTEXTS:
         raise _too_few(observations.n_contexts, FEWEST_CONTEXTS)
-    _label_effect(observations)
     first = split_contexts(observations.context, seed)
-    choosing, reporting = observations.select_prompts(first), observations.select_prompts(~first)
+    return judge_heads(
+        observations.select_prompts(first),
+        observations.select_prompts(~first),
+        alpha=alpha,
+        min_correlation=min_correlation,
+        permutations=permutations,
+        seed=seed,
+    )
+
+
+def judge_heads(
+    choosing: Observations,
+    reporting: Observations,
+    *,
+    alpha: float = 0.01,
+    min_correlation: float = 0.3,
+    permutations: int = 2000,
+    seed: int = 0,
+) -> ReaderTable:
+    """Sort all heads into the kinds of `choose_readers`, given the two halves.
+
+    Parameters
+    ----------
+    choosing, reporting
+        Prompts of different contexts, with `label_effect`: heads are sorted on the first, effects reported on the
+        second.
+    alpha, min_correlation, permutations, seed
+        As in `choose_readers`.
+
+    Returns
+    -------
+    ReaderTable
+
+    Raises
+    ------
+    FitError
+        As `choose_readers`.
+    """
+    check_level(alpha, "alpha")
+    check_seed(seed)
+    _label_effect(choosing)
     p_values = gap_p_values(choosing, permutations, seed)
     slopes, correlations = copying(choosing)
     gaps = attention_effects(choosing)[0]
     other_slopes, other_correlations = copying(reporting)
     effects = attention_effects(reporting)
     rows = []
-    for h, head in enumerate(observations.heads):
+    for h, head in enumerate(choosing.heads):
         kind = "other"
         if p_values[h] <= alpha:
             copies = slopes[h].low > 0 and correlations[h] >= min_correlation
