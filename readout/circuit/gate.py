@@ -24,12 +24,11 @@ from readout.circuit.evidence import (
 )
 from readout.circuit.repeats import Contrast, Openness, contrast, openness
 from readout.circuit.setting import Setting
-from readout.circuit.signal import PLACES, Gate, find_gate, patched_by_place
+from readout.circuit.signal import FEWEST_DIRECTIONS, PLACES, Gate, find_gate, patched_by_place
 from readout.statistics import cluster_difference, cluster_mean
 
 MOST_GRID_LAYERS = 16
 """Layers of the patching grid; more are thinned out evenly."""
-FEWEST_DIRECTIONS = 20
 
 
 def claim_4(setting: Setting, known: Mapping[int, Claim], progress: bool = False) -> Claim:

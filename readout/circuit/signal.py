@@ -28,6 +28,8 @@ PLACES: dict[str, Positions] = {
 }
 """One token each, and the same token with and without a repeat: patching a changed token would fake an effect."""
 MOST_READERS = 4
+FEWEST_DIRECTIONS = 20
+"""Least number of random directions, and of shuffled ones."""
 LEAST_MOVE = 0.01
 # A reader's first-token attention that a repeat moves by less is not what the gate acts on.
 LEAST_NORM = 1e-3
@@ -103,6 +105,16 @@ def gate_readers(setting: Setting, known: Mapping[int, Claim]) -> tuple[Heads, b
     outcome = intervene(setting.model, setting.choosing, [Intervention("", ())], watch=heads)
     order = np.argsort(-outcome.gap(outcome.unedited).mean(0), kind="stable")
     return tuple(heads[int(one)] for one in order[:MOST_READERS]), False
+
+
+def gate_from(setting: Setting, claim: Claim, known: Mapping[int, Claim]) -> Gate:
+    """The gate that claim 4 found, its direction taken again from the choosing half."""
+    told = claim.curves["signal"]
+    readers, named = gate_readers(setting, known)
+    pairs = contrast(setting, setting.choosing)
+    at, layer = PLACES[told["place"]], int(told["layer"])
+    sides = [_residuals(setting.model, prompts, at, [layer])[:, 0] for prompts in (pairs.repeated, pairs.single)]
+    return Gate(readers, named, told["measured_by"], told["place"], layer, sides[0] - sides[1])
 
 
 def find_gate(setting: Setting, known: Mapping[int, Claim]) -> Gate:
