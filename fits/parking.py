@@ -6,14 +6,14 @@ import numpy as np
 import torch
 
 from readout.models import Edits, LanguageModel, load_model, pack
-from readout.prompts import TokenizedPrompt, tokenize
+from readout.prompts import Prompt, TokenizedPrompt, tokenize
 from readout.prompts.repeats import without_repeat
 from readout.records import ExtractionOptions, extract
-from readout.training.growth import BALANCED, FIT, GATE, matching_gap
+from readout.training.growth import BALANCED, FIT, GATE, matching_gap, matching_probability
 
 
 def parking(folder: Path) -> dict[str, object]:
-    """Attention of each reader to the first token, to labels and to cues, with a repeated label and without.
+    """Attention of each head to the first token, to labels and to cues, with a repeated label and without.
 
     Parameters
     ----------
@@ -23,37 +23,44 @@ def parking(folder: Path) -> dict[str, object]:
     Returns
     -------
     dict
-        `gate` with P(matching label) where another label repeats and where it is replaced; `readers` with one row a
-        head whose gap is above half of the greatest: masses `first`, `labels`, `cues` in both cases.
+        `one` for prompts in which one label repeats, `all` for prompts in which every label does; `none` in them is the
+        same prompts with every label but its last showing replaced by a fresh one. Each holds `gate`, the probability
+        of the query class's labels in both cases, and `heads`: masses `first`, `labels`, `cues` in both, and whether
+        the head is a reader (its gap is above half of the greatest and above .1).
     """
     model = load_model(str(folder), device="cpu", self_test=False)
     gap = matching_gap(extract(model, FIT, options=ExtractionOptions(effects=False))).mean(0)
     readers = np.flatnonzero(gap > max(gap.max() / 2, 0.1))
-    prompts = [p for p in GATE.prompts() if sum(d.label == p.correct_label for d in p.demonstrations) == 1]
-    sides = [tokenize(side, model.tokenizer) for side in (prompts, [without_repeat(prompt) for prompt in prompts])]
-    (open_answer, open_mass), (closed_answer, closed_mass) = (_masses(model, side) for side in sides)
+    single = [p for p in GATE.prompts() if sum(d.label == p.correct_label for d in p.demonstrations) == 1]
+    return {name: _both(model, gap, readers, p) for name, p in (("one", single), ("all", BALANCED.prompts()))}
+
+
+def _both(model: LanguageModel, gap: np.ndarray, readers: np.ndarray, prompts: list[Prompt]) -> dict[str, object]:
+    """Gate and masses of the prompts as they are and without a repeat."""
+    cases = {"repeat": prompts, "none": [without_repeat(prompt) for prompt in prompts]}
+    both = {case: _masses(model, tokenize(side, model.tokenizer)) for case, side in cases.items()}
     rows = {}
-    for head in range(len(model.heads)):
-        layer, number = model.heads[head]
-        both = {"repeat": open_mass[:, head], "none": closed_mass[:, head]}
-        means = {f"{part}_{case}": round(float(m[i]), 4) for case, m in both.items() for i, part in enumerate(PARTS)}
-        rows[f"L{layer}H{number}"] = {"gap": round(float(gap[head]), 4), "reader": head in readers} | means
-    return {"gate": {"repeat": open_answer, "none": closed_answer}, "heads": rows}
+    for head, (layer, number) in enumerate(model.heads):
+        means = {f"{part}_{case}": float(m[i][head]) for case, m in both.items() for i, part in enumerate(PARTS)}
+        rows[f"L{layer}H{number}"] = {"gap": round(float(gap[head]), 4), "reader": bool(head in readers)} | {
+            name: round(value, 4) for name, value in means.items()
+        }
+    gate = {case: round(matching_probability(model, side), 4) for case, side in cases.items()}
+    return {"gate": gate, "heads": rows}
 
 
 PARTS = ("first", "labels", "cues")
 
 
-def _masses(model: LanguageModel, prompts: list[TokenizedPrompt]) -> tuple[float, np.ndarray]:
-    """P(right label) and attention masses [parts, heads], means over prompts."""
-    answers = torch.tensor([[int(p.label_ids[p.prompt.labels.index(p.prompt.correct_label)])] for p in prompts])
+def _masses(model: LanguageModel, prompts: list[TokenizedPrompt]) -> np.ndarray:
+    """Attention masses at the query, float64[parts, heads], means over prompts."""
+    labels = torch.from_numpy(np.stack([p.label_ids[:1] for p in prompts]))
     columns = np.stack([np.r_[0, p.label_positions, p.cue_positions, p.query_position] for p in prompts])
-    found = model.run(pack([[p.token_ids] for p in prompts]), answers, torch.from_numpy(columns))
-    k = len(prompts[0].label_positions)
-    attention = found.attention
+    attention = model.run(pack([[p.token_ids] for p in prompts]), labels, torch.from_numpy(columns)).attention
     assert attention is not None
+    k = len(prompts[0].label_positions)
     parts = [attention[:, :, :1], attention[:, :, 1 : 1 + k], attention[:, :, 1 + k :]]
-    return float(found.log_probabilities.exp().mean()), np.stack([x.sum(-1).mean(0).numpy() for x in parts])
+    return np.stack([part.sum(-1).mean(0).numpy() for part in parts])
 
 
 def suppressors(folder: Path) -> dict[str, object]:

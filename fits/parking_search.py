@@ -3,8 +3,9 @@
     python fits/parking_search.py --runs runs/training [--seeds 0]
 
 Each variant changes one or two things of the recipe `tiny`, with the last phase cut to 250 steps. Parking is a reader's
-attention to the first token without a repeated label, minus with one; a suppressor attends more to the last label than
-to others, has a negative direct effect on it, and lets it rise when ablated. A stopped call goes on where it stopped.
+attention to the first token without a repeated label, minus with one (or with all labels repeated); a suppressor
+attends more to the last label than to others, has a negative direct effect on it, and lets it rise when ablated. A
+stopped call goes on where it stopped.
 """
 
 import argparse
@@ -21,8 +22,14 @@ from readout.training.run import train
 GATED = {"distinct": 0.4, "masked_until_repeat": True, "novel": True}
 
 
-def variant(name: str, gate_from_start: bool = False, repeat_weight: float | None = None, **size: int) -> Preset:
-    """Return the recipe with other sizes, with gate data from the second phase on, or with a recent-label skew."""
+def variant(
+    name: str,
+    gate_from_start: bool = False,
+    repeat_weight: float | None = None,
+    gate: dict[str, float] | None = None,
+    **size: int,
+) -> Preset:
+    """Return the recipe with other sizes, gate data from the start, another gate phase, or a recent-label skew."""
     phases = []
     for phase in TINY.phases:
         if phase.name == "noise":
@@ -31,6 +38,8 @@ def variant(name: str, gate_from_start: bool = False, repeat_weight: float | Non
             # Ten different labels in a sequence need more than the first phase's eight.
             labels = max(phase.label_pool, 16)
             phase = dataclasses.replace(phase, **GATED, cover_first=False, until_leak=0.0, label_pool=labels)
+        if gate and phase.name == "gate":
+            phase = dataclasses.replace(phase, **gate)
         if repeat_weight is not None and phase.name != "copy":
             phase = dataclasses.replace(phase, repeat_weight=repeat_weight)
         phases.append(phase)
@@ -54,6 +63,10 @@ VARIANTS = {
     ),
     "skew": (variant("skew", repeat_weight=0.02), "a class hardly ever follows itself, from the second phase on"),
     "skew-narrow": (variant("skew-narrow", repeat_weight=0.02, feed_forward=8), "the same with almost no MLP"),
+    "gate-more": (
+        variant("gate-more", gate={"batch": 64, "until_leak": 0.05, "steps": 500}),
+        "three times as much gate data, from the gate phase",
+    ),
 }
 
 

@@ -196,20 +196,22 @@ def gate_pair(model: LanguageModel, distribution: PromptDistribution) -> float:
     Only the first occurrence is relabelled: another token at the second one would be a difference of its own.
     """
     prompts = [prompt for prompt in distribution.prompts() if _shown(prompt).count(prompt.correct_label) == 1]
-    return _matching(model, prompts) - _matching(model, [without_repeat(prompt) for prompt in prompts])
+    twins = [without_repeat(prompt) for prompt in prompts]
+    return matching_probability(model, prompts) - matching_probability(model, twins)
 
 
 def gate_whole(model: LanguageModel, distribution: PromptDistribution) -> float:
     """P(matching labels) in whole prompts minus in the same prompts with every label but its last showing replaced."""
     prompts = distribution.prompts()
-    return _matching(model, prompts) - _matching(model, [without_repeat(prompt) for prompt in prompts])
+    twins = [without_repeat(prompt) for prompt in prompts]
+    return matching_probability(model, prompts) - matching_probability(model, twins)
 
 
 def _shown(prompt: Prompt) -> list[str]:
     return [demonstration.label for demonstration in prompt.demonstrations]
 
 
-def _matching(model: LanguageModel, prompts: Sequence[Prompt]) -> float:
+def matching_probability(model: LanguageModel, prompts: Sequence[Prompt]) -> float:
     """Mean probability of all labels of the query's class together."""
     tokenized = tokenize(prompts, model.tokenizer)
     width = max(len(one.label_ids) for one in tokenized)

@@ -1,0 +1,164 @@
+"""The README's tables about the transformer trained from scratch, made from the committed results.
+
+python fits/growth_table.py            print them
+python fits/growth_table.py --write    put them into README.md between their markers
+
+What counts as what was fixed before the runs of the present recipe were looked at. Parking: a reader gives the first
+token at least .25 more attention without a repeated label than with one. Suppressor: a head, not a reader, that attends
+to the last label at least twice as much as to the others, whose direct effect on it is at most -.1 and whose mean
+ablation raises it by at least .1 (log-odds in nats). The gate works with one repeat where it moves the probability of
+the matching label by at least .5.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+README = HERE.parent / "README.md"
+START, END = "<!-- built-in model: made by fits/growth_table.py -->", "<!-- end of built-in model -->"
+PARKING, SUPPRESSION, GATE = 0.25, 0.1, 0.5
+
+
+def load(name: str) -> dict[str, Any]:
+    """One of the committed results."""
+    result: dict[str, Any] = json.loads((HERE / f"{name}.json").read_text())
+    return result
+
+
+def parks(heads: dict[str, Any]) -> float:
+    """The readers' greatest rise of attention to the first token when no label repeats; nan without a reader."""
+    rises = [head["first_none"] - head["first_repeat"] for head in heads.values() if head["reader"]]
+    return max(rises, default=float("nan"))
+
+
+def suppressing(found: dict[str, Any], readers: set[str]) -> list[str]:
+    """Heads that count as separate suppressors, by name."""
+    return [
+        name
+        for name, head in found["heads"].items()
+        if name not in readers
+        and head["last"] >= 2 * head["others"]
+        and head["effect"] <= -SUPPRESSION
+        and head["ablated"] >= SUPPRESSION
+    ]
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """Rows in Markdown."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
+
+
+def seeds_table(growth: dict[str, Any]) -> str:
+    """One row a seed, and the mean of the random weights that they started from."""
+    rows = []
+    for seed, run in sorted(growth["seeds"].items()):
+        last = run["checkpoints"][-1]
+        rows.append(
+            [seed, str(round(run["cpu_seconds"])), str(run["phases"][0]["end"]), accuracy(run), *measures(last)]
+        )
+        rows[-1] += [f"{run['held_out'][name]:.3f}" for name in ("readout_kl", "frequency_kl")]
+    first = [run["checkpoints"][0] for run in growth["seeds"].values()]
+    mean = {name: sum(row[name] for row in first) / len(first) for name in first[0]}
+    rows.append(["random weights", "", "", f"{mean['accuracy']:.2f}", *measures(mean), "", ""])
+    head = ["seed", "CPU s", "copying learned at step", "least accuracy, 2-6 classes"]
+    head += ["reader's gap", "writers' effect", "gate, all repeat", "gate, one repeats"]
+    return table([*head, "last label", "KL(model ‖ readout)", "KL of label frequency"], rows)
+
+
+def accuracy(run: dict[str, Any]) -> str:
+    """The least accuracy over the numbers of classes."""
+    return f"{min(run['accuracy_by_classes'].values()):.2f}"
+
+
+def measures(row: dict[str, float]) -> list[str]:
+    """What is shown of a checkpoint."""
+    return [f"{row[name]:.2f}" for name in ("reader_gap", "writer_effect", "gate_whole", "gate_pair", "suppression")]
+
+
+def first_phase(run: dict[str, Any]) -> str:
+    """Steps of the first phase, "never" where it ended unlearned; a dash where the recipe has only the last one."""
+    phase = run["phases"][0]
+    return "-" if phase["name"] == "noise" else str(phase["end"]) if phase["reason"] == "learned" else "never"
+
+
+def ablations_table(growth: dict[str, Any], ablations: dict[str, Any]) -> str:
+    """One row a recipe, the values of its seeds beside each other, on the seeds that the ablations ran on."""
+    shown = {name: entry["seeds"] for name, entry in ablations["ablations"].items() if entry["seeds"]}
+    seeds = sorted({seed for runs in shown.values() for seed in runs})
+    shown = {"the recipe": {seed: growth["seeds"][seed] for seed in seeds}} | shown
+    rows = []
+    for name, runs in shown.items():
+        ordered = [runs[seed] for seed in sorted(runs)]
+        last = [run["checkpoints"][-1] for run in ordered]
+        rows.append([name, " / ".join(sorted(runs)), join(first_phase(run) for run in ordered)])
+        rows[-1] += [join(accuracy(run) for run in ordered)]
+        rows[-1] += [join(f"{row[key]:.2f}" for row in last) for key in ("reader_gap", "gate_whole", "gate_pair")]
+        rows[-1] += [join(f"{run['held_out']['readout_kl']:.2f}" for run in ordered)]
+    head = ["recipe", "seeds", "copying learned at step", "least accuracy, 2-6 classes", "reader's gap"]
+    return table([*head, "gate, all repeat", "gate, one repeats", "KL(model ‖ readout)"], rows)
+
+
+def join(values: Any) -> str:
+    """Values of several seeds in one cell."""
+    return " / ".join(values)
+
+
+def search_table(search: dict[str, Any]) -> str:
+    """One row a variant and seed."""
+    found = [(f"the recipe, seed {seed}", None, entry) for seed, entry in sorted(search["recipe"].items())]
+    for name, variant in search["variants"].items():
+        found += [(f"{name}, seed {seed}: {variant['what']}", run, run) for seed, run in variant["seeds"].items()]
+    rows = []
+    for name, run, entry in found:
+        suppressors = entry["suppressors"]
+        sides = [entry["parking"][side] for side in ("all", "one")]
+        readers = {head for head, row in sides[0]["heads"].items() if row["reader"]}
+        gates = [f"{side['gate']['repeat']:.2f} → {side['gate']['none']:.2f}" for side in sides]
+        rows.append([name, accuracy(run) if run else "", *gates, str(len(readers))])
+        rows[-1] += [parking(side["heads"]) for side in sides]
+        rows[-1] += [f"{suppressors['log_odds']:.2f}", ", ".join(suppressing(suppressors, readers)) or "none"]
+    head = ["variant", "least accuracy", "P(matching), all repeat → none", "P(matching), one repeats → none", "readers"]
+    head += ["readers' first token, none − all repeat", "none − one repeats", "last label", "separate suppressors"]
+    return table(head, rows)
+
+
+def parking(heads: dict[str, Any]) -> str:
+    """The readers' rise of attention to the first token, marked where it counts as parking."""
+    rise = parks(heads)
+    return "no reader" if rise != rise else f"{rise:+.2f}{' (parks)' if rise >= PARKING else ''}"
+
+
+def made() -> str:
+    """All tables in Markdown, with the machine's speed."""
+    growth = load("growth")
+    gates = [run["checkpoints"][-1]["gate_pair"] >= GATE for run in growth["seeds"].values()]
+    seconds = [run["cpu_seconds"] for run in growth["seeds"].values()]
+    speed = (
+        f"CPU seconds ({min(seconds):.0f} to {max(seconds):.0f}) on a machine that multiplies float32 matrices at "
+        f"{growth['gigaflops']:.0f} GFLOP/s on one thread. The gate works with a single repeat in {sum(gates)} of "
+        f"{len(gates)} seeds (at least {GATE})."
+    )
+    parts = [seeds_table(growth), speed]
+    if (HERE / "recipe_ablations.json").exists():
+        parts.append(ablations_table(growth, load("recipe_ablations")))
+    if (HERE / "parking_search.json").exists():
+        parts.append(search_table(load("parking_search")))
+    return "\n\n".join(parts)
+
+
+def readme_with(text: str) -> str:
+    """The README with the tables between their markers."""
+    before, _, rest = README.read_text().partition(START)
+    _, _, after = rest.partition(END)
+    return f"{before}{START}\n{text}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv:
+        README.write_text(readme_with(made()))
+    else:
+        print(made())
