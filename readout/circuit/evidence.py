@@ -22,6 +22,8 @@ from readout.statistics import (
 from readout.statistics.estimate import number_or_none
 
 FLIPS = 5000
+_ROUNDING = 1e-5
+# Spread over contexts, as a share of the largest effect, below which there is nothing but rounding.
 LEAST_LOGIT_DIFFERENCE = 0.1
 """Nats; below it there is no behaviour to explain."""
 
@@ -126,13 +128,14 @@ def flip_p_values(
     index, count = cluster_index(contexts)
     sums = cluster_sums(np.asarray(values, np.float64), index, count)
     signs = generator(seed).choice([-1.0, 1.0], size=(flips, count))
+    # Rounding errors of a head that does nothing must not look significant for being the same everywhere.
+    floor = count * (_ROUNDING * np.abs(sums).max(initial=0.0)) ** 2
 
     def statistics(drawn: np.ndarray) -> np.ndarray:
         total, square = drawn @ sums, (sums**2).sum(0)
         with np.errstate(invalid="ignore", divide="ignore"):
-            t: np.ndarray = total / np.sqrt(square - total**2 / count)
-        # A statistic without spread is as far from 0 as can be, or not defined at all.
-        return np.where(square > 0, np.nan_to_num(t, nan=0.0, posinf=1e12, neginf=-1e12), np.nan)
+            t: np.ndarray = total / np.sqrt(np.maximum(square - total**2 / count, 0.0) + floor)
+        return np.where(square > 0, t, np.nan)
 
     return max_t_p_values(statistics(np.ones((1, count)))[0], statistics(signs))
 
