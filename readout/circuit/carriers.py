@@ -57,7 +57,7 @@ def find_carriers(setting: Setting, gate: Gate) -> list[Carrier]:
     return [tried[int(one)] for one in order if share[one] >= LEAST_SHARE and p[one] < 0.05]
 
 
-def test_carriers(setting: Setting, gate: Gate, pairs: Contrast, carriers: Sequence[Carrier]) -> tuple[Part, ...]:
+def measure_carriers(setting: Setting, gate: Gate, pairs: Contrast, carriers: Sequence[Carrier]) -> tuple[Part, ...]:
     """Measure named carriers on prompts that did not name them.
 
     The control patches the same head at the same place from another context's prompt without a repeat.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from readout.circuit.carriers import find_carriers, test_carriers
+from readout.circuit.carriers import find_carriers, measure_carriers
 from readout.circuit.claim import TITLES, Claim, Part
 from readout.circuit.edits import Add, Intervention
 from readout.circuit.engine import intervene
@@ -58,7 +58,7 @@ def claim_4(setting: Setting, known: Mapping[int, Claim], progress: bool = False
     components = [_mass(found, pairs, setting.seed), _sink(found, pairs, setting.seed, gate)]
     signal, place = _signal(setting, gate, pairs, found)
     components.append(signal)
-    parts = (place, *test_carriers(setting, gate, pairs, find_carriers(setting, gate)))
+    parts = (place, *measure_carriers(setting, gate, pairs, find_carriers(setting, gate)))
     lack = lack_of_behaviour(logit_difference, pairs.contexts)
     mass = components[0]
     notes = [one.note() for one in components]

@@ -38,6 +38,8 @@ class Setting:
         Of every draw.
     equal_lengths
         Whether all texts of a prompt have equally many tokens, so that texts can be exchanged in place.
+    permuted
+        Whether labels tell nothing of classes: the null.
     """
 
     model: LanguageModel
@@ -47,6 +49,7 @@ class Setting:
     draws: int = 100
     seed: int = 0
     equal_lengths: bool = True
+    permuted: bool = False
 
 
 def default_distribution(task: str, seed: int = 0) -> PromptDistribution:
@@ -114,6 +117,7 @@ def make_setting(
         draws,
         seed,
         equal,
+        permuted,
     )
 
 
