@@ -9,12 +9,10 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from readout.circuit.claim import TITLES, Claim, Part, rule, verdict
-from readout.circuit.evidence import FLIPS, paired_shares
+from readout.circuit.evidence import FLIPS, LEAST_LOGIT_DIFFERENCE, paired_shares
 from readout.statistics import Estimate, cluster_mean
 from readout.statistics.estimate import number_or_none
 
-LEAST_BEHAVIOUR = 0.1
-"""Nats of logit difference below which there is no behaviour to explain."""
 NEGLIGIBLE = 0.1
 """Share of a behaviour that counts as nothing: a tenth of what a claim predicts in full."""
 
@@ -26,7 +24,7 @@ def unmeasured(n: int = 0, clusters: int = 0, why: str = "not measured") -> Esti
 
 def has_behaviour(total: Estimate) -> bool:
     """Whether a logit difference is reliably above 0 and large enough to take shares of."""
-    return bool(total.low > 0 and total.value >= LEAST_BEHAVIOUR)
+    return bool(total.low > 0 and total.value >= LEAST_LOGIT_DIFFERENCE)
 
 
 def corrected_over(number: int, what: str = "heads") -> str:
