@@ -79,13 +79,16 @@ def intervene_resumed(
         Interventions first, then prompts.
     """
     states = values.states
-    variants = _variants(values, interventions, bool(watch))
+    variants = _variants(values, interventions)
     prompts = states.prompts
     shape = (len(interventions), len(prompts))
     logits = states.logits.cpu().expand(len(interventions), -1, -1).clone()
     normaliser = None if states.log_normaliser is None else states.log_normaliser.cpu().expand(shape).clone()
     k = max(len(one.label_positions) for one in prompts)
     attention = torch.zeros(*shape, len(watch), k + 1)
+    if watch:
+        attention[:] = _unedited_attention(model, values, watch, batch_tokens)
+    watched_layers = torch.tensor([layer for layer, _ in watch])
     for part in _batches(variants, states, batch_tokens, MOST_VOCABULARY_ROWS if normalise else None):
         resumed = Pass(model, values, interventions, part, watch)
         found, total = resumed.run(normalise)
@@ -95,27 +98,41 @@ def intervene_resumed(
         if normaliser is not None and total is not None:
             normaliser[at] = total.cpu()
         if watch:
-            attention[at] = resumed.attention
+            # A variant starts at its first edited layer; heads below it attend as unedited.
+            reached = watched_layers >= torch.from_numpy(resumed.layer)[:, None]
+            attention[at] = torch.where(reached[..., None], resumed.attention, attention[at])
     if not watch:
         return Answers(logits.numpy(), None if normaliser is None else normaliser.numpy())
     seen = attention.numpy()
     return Answers(logits.numpy(), None if normaliser is None else normaliser.numpy(), seen[..., 1:], seen[..., 0])
 
 
-def _variants(values: Values, interventions: Sequence[Intervention], watching: bool) -> list[Variant]:
-    """Variants that change anything; where heads are watched, an unedited one too, recomputed at the query alone."""
-    first_layer = min(part.layer for part in values.wiring.attentions)
+def _variants(values: Values, interventions: Sequence[Intervention]) -> list[Variant]:
+    """Variants that change anything."""
     found = []
     for number, one in enumerate(interventions):
-        layer = min((edit.site.layer for edit in one.edits), default=first_layer)
-        # Heads may be watched below the first edited layer.
-        start = first_layer if watching else layer
+        layer = min((edit.site.layer for edit in one.edits), default=0)
         for prompt, tokens in enumerate(values.states.prompts):
             reached = [edit.site.at.find(tokens, values.first + prompt) for edit in one.edits]
             first = min((int(places.min()) for places in reached if len(places)), default=-1)
-            if first >= 0 or watching:
-                found.append(Variant(number, prompt, start, first if first >= 0 else tokens.query_position))
+            if first >= 0:
+                found.append(Variant(number, prompt, layer, first))
     return found
+
+
+def _unedited_attention(
+    model: LanguageModel, values: Values, watch: Sequence[tuple[int, int]], batch_tokens: int
+) -> Float[Tensor, "prompts heads columns"]:
+    """Attention of watched heads without an edit, out of the query's own token, computed again from the first layer."""
+    prompts, first_layer = values.states.prompts, min(part.layer for part in values.wiring.attentions)
+    k = max(len(one.label_positions) for one in prompts)
+    attention = torch.zeros(len(prompts), len(watch), k + 1)
+    variants = [Variant(0, number, first_layer, one.query_position) for number, one in enumerate(prompts)]
+    for part in _batches(variants, values.states, batch_tokens, None):
+        resumed = Pass(model, values, [Intervention("", ())], part, watch)
+        resumed.run(False)
+        attention[torch.tensor([one.prompt for one in resumed.variants])] = resumed.attention
+    return attention
 
 
 def _batches(
