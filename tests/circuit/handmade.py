@@ -24,6 +24,7 @@ looks at the first token. Replacing the writer's output by a class-swapped promp
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,9 @@ from transformers.masking_utils import create_causal_mask
 from transformers.modeling_outputs import CausalLMOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from readout.circuit.setting import Setting, make_setting
 from readout.models import LanguageModel
-from readout.prompts import PromptDistribution, label_pool
+from readout.prompts import PromptDistribution, TokenizedPrompt, label_pool
 from readout.prompts.synthetic import FIRST_SYLLABLES, WORDS
 from readout.training.batches import FIRST_LABEL, FIRST_WORD
 from readout.training.tokenizer import build_tokenizer
@@ -232,6 +234,11 @@ def handmade_model() -> LanguageModel:
 Change = Callable[[int, np.ndarray], np.ndarray]
 
 
+@lru_cache(maxsize=4)
+def _weights(model: LanguageModel) -> dict[str, np.ndarray]:
+    return {name: one.double().numpy() for name, one in model.model.state_dict().items()}
+
+
 def by_numpy(
     model: LanguageModel,
     tokens: Sequence[int] | np.ndarray,
@@ -253,7 +260,7 @@ def by_numpy(
     float64[layers, T, heads, head_dim]
     """
     own = model.model
-    weights = {name: one.double().numpy() for name, one in own.state_dict().items()}
+    weights = _weights(model)
     n_heads, t = own.config.num_attention_heads, len(tokens)
     hidden = weights["tokens.weight"][tokens] + weights["places.weight"][:t]
     seen, given = [], []
@@ -272,3 +279,32 @@ def by_numpy(
         seen.append(attention)
         given.append(mixed)
     return weights["unembedding.weight"] @ hidden[-1], np.stack(seen), np.stack(given)
+
+
+@lru_cache(maxsize=1)
+def handmade_setting() -> Setting:
+    """The model with prompts of `DISTRIBUTION`: six contexts to choose, six to test, 20 random draws."""
+    return make_setting(handmade_model(), DISTRIBUTION, contexts=12, draws=20)
+
+
+def logit_difference(prompt: TokenizedPrompt, logits: np.ndarray) -> float:
+    """Logit of the prompt's right label minus that of the other one, out of all logits."""
+    right = prompt.prompt.label_classes.index(prompt.prompt.query_class)
+    return float(logits[prompt.label_ids[right]] - logits[prompt.label_ids[1 - right]])
+
+
+def mean_output(model: LanguageModel, prompts: Sequence[TokenizedPrompt], layer: int, head: int) -> np.ndarray:
+    """Mean output of a head at the query, in NumPy."""
+    return np.mean([by_numpy(model, one.token_ids)[2][layer, -1, head] for one in prompts], 0)
+
+
+def replaced(layer: int, head: int, positions: Any, values: np.ndarray) -> Change:
+    """A change for `by_numpy`: a head's outputs at some positions."""
+
+    def change(at: int, outputs: np.ndarray) -> np.ndarray:
+        outputs = outputs.copy()
+        if at == layer:
+            outputs[positions, head] = values
+        return outputs
+
+    return change
