@@ -31,6 +31,8 @@ ANTI_COPYING = (
     "attends more to labels of the query's class than to others (max-T over permutations of matches) and pushes down "
     "the labels that it attends to"
 )
+ALPHA = 0.05
+"""Family-wise error over all heads of the gap test that names readers: their effects are tested on other prompts."""
 MEASURE = (
     "fall of the logit difference when all readers' outputs at the query are replaced by their means, as a share of "
     "the unedited one"
@@ -57,7 +59,7 @@ def name_heads(setting: Setting) -> ReaderTable:
             f"{setting.model.name}: {why}"
         )
     choosing, testing = observe(setting.model, setting.choosing), observe(setting.model, setting.testing)
-    return judge_heads(choosing, testing, seed=setting.seed)
+    return judge_heads(choosing, testing, alpha=ALPHA, seed=setting.seed)
 
 
 def claim_3(setting: Setting, known: Mapping[int, Claim], progress: bool = False) -> Claim:
