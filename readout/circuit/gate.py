@@ -49,7 +49,7 @@ def claim_4(setting: Setting, known: Mapping[int, Claim], progress: bool = False
     Returns
     -------
     Claim
-        Components: mass on the labels, the first reader's first-token attention, and the signal: adding the
+        Components: mass on the labels, the readers' first-token attention, and the signal: adding the
         difference of means at the place chosen on the other half.
     """
     gate = find_gate(setting, known)
@@ -115,14 +115,14 @@ def _mass(found: dict[str, Openness], pairs: Contrast, seed: int) -> Component:
 
 
 def _sink(found: dict[str, Openness], pairs: Contrast, seed: int, gate: Gate) -> Component:
-    sink = {name: one.sink[:, 0] for name, one in found.items()}
-    layer, head = gate.readers[0]
+    sink = {name: one.sink.mean(1) for name, one in found.items()}
+    names = ", ".join(f"L{layer}H{head}" for layer, head in gate.readers)
     return _change(
         "first-token attention",
-        f"of the reader L{layer}H{head}, without a repeat minus with one; control: relabelled minus with one",
+        f"mean of {names}, without a repeat minus with one; control: relabelled minus with one",
         sink["single"] - sink["repeated"],
         sink["relabelled"] - sink["repeated"],
-        float(found["repeated"].labels[:, 0].mean()) / 10,
+        float(found["repeated"].labels.mean()) / 10,
         pairs,
         seed,
     )

@@ -14,13 +14,13 @@ from readout.circuit.engine import intervene
 from readout.circuit.evidence import lack_of_behaviour, paired_shares, rank_p, shares
 from readout.circuit.outcome import Outcome
 from readout.circuit.positions import LABELS, QUERY, Positions
-from readout.circuit.random_heads import Head, random_sets
+from readout.circuit.random_heads import Head
 from readout.circuit.setting import Setting
 from readout.models import LanguageModel
 from readout.statistics import Estimate, cluster_means, cluster_ratios, generator
 from readout.wording import counted
 
-NAMED_BY = (2, 3, 4, 5)
+NAMED_BY = (1, 2, 3, 4, 5)
 ENOUGH = 0.5
 """Share of the logit difference that "enough" must keep."""
 STRICT_DRAWS = 20
@@ -29,14 +29,14 @@ CURVE_DRAWS = 20
 
 
 def claim_7(setting: Setting, known: Mapping[int, Claim], progress: bool = False) -> Claim:
-    """Test whether the heads that claims 2 to 5 name are enough, all others replaced by their mean.
+    """Test whether the heads that claims 1 to 5 name are enough, all others replaced by their mean.
 
     Parameters
     ----------
     setting
         Model and prompts; means are taken over the choosing half, effects on the other.
     known
-        Claims 2 to 5; one that is missing is tested first.
+        Claims 1 to 5; one that is missing is tested first.
     progress
         Show bars.
 
@@ -50,13 +50,11 @@ def claim_7(setting: Setting, known: Mapping[int, Claim], progress: bool = False
     if not named:
         return _nothing_named(setting)
     model = setting.model
-    drawn = random_sets(model, named, setting.draws, setting.seed)
-    # Draws that are equal are one draw: a p-value may not count them twice.
-    random = list(dict.fromkeys(drawn.sets))
+    random = _random_sets(model.heads, len(named), setting.draws, setting.seed)
     order = _ranked(setting)
     counts = _counts(len(model.heads))
     curve = [keep_only(model, order[:count], (QUERY,)) for count in counts]
-    few = [_any_sets(model.heads, count, setting.seed + 1) for count in counts]
+    few = [_random_sets(model.heads, count, CURVE_DRAWS, setting.seed + 1) for count in counts]
     curve += [keep_only(model, one, (QUERY,)) for sets in few for one in sets]
     at_query = [keep_only(model, one, (QUERY,)) for one in (named, *random)]
     strict_sets = [named, *random[:STRICT_DRAWS]]
@@ -69,7 +67,7 @@ def claim_7(setting: Setting, known: Mapping[int, Claim], progress: bool = False
     tight = _kept(stricter, stricter.logit_difference().astype(np.float64), whole)
     effect, control, difference = (loose[name] for name in ("effect", "control", "difference"))
     lack = lack_of_behaviour(whole, outcome.contexts)
-    notes = [note for note in (lack, drawn.note) if note]
+    notes = [lack] if lack else []
     notes += [
         f"{counted(len(named), 'named head')} of {len(model.heads)}: {', '.join(_names(named))}",
         f"accuracy kept {_told(loose['accuracy'])}, random heads {_told(loose['accuracy of random heads'])}",
@@ -85,7 +83,7 @@ def claim_7(setting: Setting, known: Mapping[int, Claim], progress: bool = False
         control=control,
         difference=difference,
         p=loose["p"],
-        p_method=f"rank among {len(random)} different draws of equally many random heads of the same layers",
+        p_method=f"rank among {len(random)} draws of equally many random heads, named ones not excluded",
         n_prompts=len(setting.testing),
         n_contexts=effect.clusters,
         supported="undecided" if lack else enough(effect, difference, loose["p"]),
@@ -105,7 +103,7 @@ def claim_7(setting: Setting, known: Mapping[int, Claim], progress: bool = False
 
 
 def named_heads(claims: Mapping[int, Claim]) -> list[Head]:
-    """Heads that claims 2 to 5 name, each once, in the order of the claims."""
+    """Heads that claims 1 to 5 name, each once, in the order of the claims."""
     parts = [part for number in NAMED_BY if number in claims for part in claims[number].parts if part.head >= 0]
     return list(dict.fromkeys((part.layer, part.head) for part in parts))
 
@@ -147,20 +145,20 @@ def enough(effect: Estimate, difference: Estimate, p: float) -> Verdict:
 
 
 def _with_parts(setting: Setting, known: Mapping[int, Claim]) -> dict[int, Claim]:
-    """Known claims and those of 2 to 5 that were not."""
+    """Known claims and those of 1 to 5 that were not."""
     from readout.circuit.run import run_claim
 
     claims = dict(known)
-    for number in (3, 2, 4, 5):
+    for number in (3, 1, 2, 4, 5):
         if number not in claims:
             claims[number] = run_claim(number, setting, claims)
     return claims
 
 
-def _any_sets(heads: Sequence[Head], size: int, seed: int) -> list[list[Head]]:
-    """Sets of heads of any layer, for the curve."""
+def _random_sets(heads: Sequence[Head], size: int, draws: int, seed: int) -> list[list[Head]]:
+    """Sets of random heads out of all, named ones among them: small models have too few others."""
     rng = generator(seed)
-    return [[heads[int(one)] for one in rng.choice(len(heads), size, replace=False)] for _ in range(CURVE_DRAWS)]
+    return [[heads[int(one)] for one in rng.choice(len(heads), size, replace=False)] for _ in range(draws)]
 
 
 def _ranked(setting: Setting) -> list[Head]:
@@ -252,5 +250,5 @@ def _nothing_named(setting: Setting) -> Claim:
         n_contexts=len(set(contexts.tolist())),
         supported="undecided",
         rule="undecided where no head is named",
-        notes=("claims 2 to 5 name no head: there is nothing to keep",),
+        notes=("claims 1 to 5 name no head: there is nothing to keep",),
     )
