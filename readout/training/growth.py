@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 import xarray as xr
-from torch import Tensor
 
+from readout.circuit import LABELS, Heads, Intervention
+from readout.circuit.pairs import class_pairs
+from readout.circuit.swaps import PARTNER, swap
 from readout.fitting import Observations, SoftmaxReadout, label_mass
-from readout.models import Edits, LanguageModel, Session, pack
+from readout.models import LanguageModel, pack
 from readout.prompts import Prompt, PromptDistribution, TokenizedPrompt, tokenize
 from readout.prompts.repeats import without_repeat
 from readout.records import ExtractionOptions, extract
@@ -241,48 +243,10 @@ def writer_effect(model: LanguageModel, prompts: Sequence[TokenizedPrompt], laye
         Share of the way from the prompt's own logit difference to the swapped prompt's; 0 where these differ by less
         than a tenth of a nat.
     """
-    own = [prompt.token_ids for prompt in prompts]
-    swapped = [_class_swapped(prompt) for prompt in prompts]
-    labels = torch.from_numpy(np.stack([prompt.label_positions for prompt in prompts]))
-    rows = torch.arange(len(prompts))[:, None]
-    written: dict[int, Tensor] = {}
-
-    def keep(outputs: Tensor, session: Session) -> Tensor:
-        written[len(written)] = outputs[rows, labels].clone()
-        return outputs
-
-    def write(number: int) -> Any:
-        def edit(outputs: Tensor, session: Session) -> Tensor:
-            outputs = outputs.clone()
-            outputs[rows, labels] = written[number]
-            return outputs
-
-        return edit
-
-    before = _logit_difference(model, prompts, own, Edits())
-    after = _logit_difference(model, prompts, swapped, Edits(outputs={number: [keep] for number in range(layer)}))
-    moved = _logit_difference(model, prompts, own, Edits(outputs={number: [write(number)] for number in range(layer)}))
-    return (before - moved) / (before - after) if abs(before - after) > 0.1 else 0.0
-
-
-def _class_swapped(prompt: TokenizedPrompt) -> np.ndarray:
-    """Token ids with the texts of the two classes exchanged, labels in place."""
-    tokens = prompt.token_ids.copy()
-    first, second = (np.flatnonzero(prompt.demonstration_labels == label) for label in (0, 1))
-    for one, other in zip(first, second, strict=True):
-        a, b = (slice(*prompt.demonstration_spans[place]) for place in (one, other))
-        tokens[a], tokens[b] = prompt.token_ids[b], prompt.token_ids[a]
-    return tokens
-
-
-def _logit_difference(
-    model: LanguageModel, prompts: Sequence[TokenizedPrompt], tokens: Sequence[np.ndarray], edits: Edits
-) -> float:
-    candidates = torch.from_numpy(np.stack([prompt.label_ids for prompt in prompts]))
-    answer = torch.tensor([prompt.prompt.labels.index(prompt.prompt.correct_label) for prompt in prompts])
-    found = model.run(pack([[row] for row in tokens]), candidates, edits=edits).log_probabilities
-    right = found.gather(1, answer[:, None]).squeeze(1)
-    return float((2 * right - found.sum(1)).mean())
+    edits = [(Heads(number, (), LABELS), PARTNER) for number in range(layer)]
+    found = swap(model, class_pairs(prompts), [Intervention.of("writers", *edits)])
+    total = float(found.total.mean())
+    return float(found.moved.mean()) / total if abs(total) > 0.1 else 0.0
 
 
 def _accuracy(model: LanguageModel, distribution: PromptDistribution) -> tuple[float, float]:

@@ -10,7 +10,6 @@ from readout.prompts import PromptDistribution, tokenize
 from readout.prompts.repeats import without_repeat
 from readout.training.growth import (
     Growth,
-    _class_swapped,
     divergence,
     matching_gap,
     measure_growth,
@@ -86,18 +85,6 @@ def test_a_fresh_label_stands_for_the_class_of_its_demonstration():
         owner = dict(zip(twin.labels, twin.label_classes, strict=True))
         assert len({shown.label for shown in twin.demonstrations}) == 9
         assert all(owner[shown.label] == shown.class_name for shown in twin.demonstrations)
-
-
-def test_a_class_swap_moves_texts_and_leaves_labels(untrained):
-    distribution = PromptDistribution("synthetic", classes=2, shots=3, size=2)
-    for prompt in tokenize(distribution.prompts(), untrained.tokenizer):
-        swapped = _class_swapped(prompt)
-        assert np.array_equal(swapped[prompt.label_positions], prompt.token_ids[prompt.label_positions])
-        classes = dict(zip(prompt.prompt.labels, prompt.prompt.label_classes, strict=True))
-        for shown, span in zip(prompt.prompt.demonstrations, prompt.demonstration_spans, strict=True):
-            words = untrained.tokenizer.decode(swapped[slice(*span)]).split()
-            other = next(name for label, name in classes.items() if label != shown.label)
-            assert all(word.startswith(other) for word in words)
 
 
 def test_swapping_no_head_has_no_effect(untrained):
