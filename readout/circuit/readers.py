@@ -187,6 +187,7 @@ class Sweep:
             corrected_over(len(among), f"{role} heads"),
             {
                 "change_of_logit_difference": -float(self.falls[own].mean()),
+                "logit_difference_without_it": float((difference - self.falls[own]).mean()),
                 "rank_of_all_heads": float(1 + (means > means[own]).sum()),
                 **_with_interval("gap", row.gap),
                 **_with_interval("copy_slope", row.copy_slope),
