@@ -12,9 +12,11 @@ from readout.circuit.edits import Intervention, Residual
 from readout.circuit.evidence import FLIPS, flip_p_values
 from readout.circuit.pairs import Pairs, label_pairs
 from readout.circuit.positions import LABELS, TEXTS, Positions, given
+from readout.circuit.readers import size
 from readout.circuit.setting import Setting
-from readout.circuit.share_claim import plain, share_claim
+from readout.circuit.share_claim import plain, share_claim, untested
 from readout.circuit.swaps import PARTNER, Swaps, swap
+from readout.errors import InterventionError
 from readout.models import LanguageModel
 from readout.statistics import generator
 
@@ -50,8 +52,11 @@ def claim_1(setting: Setting, known: Mapping[int, Claim], progress: bool = False
         (that the patched residual stream enters): `labels`, `texts` and `random` positions, each with `low` and `high`.
     """
     model, layers = setting.model, _layers(setting.model)
-    chosen = _stated_layer(setting, layers, progress)
-    pairs = label_pairs(setting.testing)
+    try:
+        pairs, choosing = label_pairs(setting.testing), label_pairs(setting.choosing)
+    except InterventionError as error:
+        return untested(1, MEASURE, str(error), *size(setting))
+    chosen = _stated_layer(model, choosing, layers, progress)
     draws = [_random_positions(pairs, setting.seed + number) for number in range(RANDOM_DRAWS)]
     where = {"labels": LABELS, "texts": TEXTS, "random": draws[0]}
     interventions = [_patch(layer, at) for at in where.values() for layer in layers]
@@ -88,10 +93,8 @@ def _layers(model: LanguageModel) -> list[int]:
     return later[::-1][:: max(1, round(len(later) / MOST_LAYERS))][::-1]
 
 
-def _stated_layer(setting: Setting, layers: Sequence[int], progress: bool) -> int:
-    found = swap(
-        setting.model, label_pairs(setting.choosing), [_patch(layer, LABELS) for layer in layers], (), progress
-    )
+def _stated_layer(model: LanguageModel, pairs: Pairs, layers: Sequence[int], progress: bool) -> int:
+    found = swap(model, pairs, [_patch(layer, LABELS) for layer in layers], (), progress)
     share = found.moved.mean(1) / (found.total.mean() or np.nan)
     enough = [layer for layer, own in zip(layers, share, strict=True) if own >= HALF_WAY]
     return enough[-1] if enough else layers[int(np.nan_to_num(share, nan=-np.inf).argmax())]

@@ -20,6 +20,7 @@ from readout.circuit.setting import Setting
 from readout.circuit.share_claim import corrected_over, plain, share_claim, untested
 from readout.errors import InterventionError
 from readout.fitting.readers import ReaderRow, ReaderTable, judge_heads
+from readout.models import LanguageModel
 from readout.records.schema import head_name
 from readout.statistics import Estimate
 
@@ -44,6 +45,19 @@ def named(claim: Claim, role: str) -> tuple[Head, ...]:
     return tuple((part.layer, part.head) for part in claim.parts if part.role == role)
 
 
+def size(setting: Setting) -> tuple[int, int]:
+    """Number of testing prompts and of their contexts."""
+    return len(setting.testing), len({one.prompt.context for one in setting.testing})
+
+
+def no_direct_effect(model: LanguageModel) -> str:
+    """Why heads cannot be told by what they do to labels."""
+    return (
+        f"heads are named by their direct effect on labels, which is not defined in {model.name}: "
+        f"{model.wiring.why_no_effect}"
+    )
+
+
 def name_heads(setting: Setting) -> ReaderTable:
     """Sort all heads into readers, anti-copying and others on the choosing half, with effects on the testing half.
 
@@ -52,12 +66,8 @@ def name_heads(setting: Setting) -> ReaderTable:
     InterventionError
         If heads' direct effects on logits are not defined in this model.
     """
-    why = setting.model.wiring.why_no_effect
-    if why:
-        raise InterventionError(
-            f"readers are told from anti-copying heads by their direct effect on labels, which is not defined in "
-            f"{setting.model.name}: {why}"
-        )
+    if setting.model.wiring.why_no_effect:
+        raise InterventionError(no_direct_effect(setting.model))
     choosing, testing = observe(setting.model, setting.choosing), observe(setting.model, setting.testing)
     return judge_heads(choosing, testing, alpha=ALPHA, seed=setting.seed)
 
@@ -81,8 +91,10 @@ def claim_3(setting: Setting, known: Mapping[int, Claim], progress: bool = False
         the readers ablated (`named`) and with each random set ablated (`random`); `sweep`: every head's own ablation
         (`heads`, mean `change` of the logit difference, two-sided corrected `p`).
     """
-    table = name_heads(setting)
     model, heads = setting.model, setting.model.heads
+    if model.wiring.why_no_effect:
+        return untested(3, MEASURE, no_direct_effect(model), *size(setting))
+    table = name_heads(setting)
     of_name = {head_name(*head): head for head in heads}
     readers = [of_name[name] for name in table.readers]
     sets = random_sets(model, readers, setting.draws if readers else 0, setting.seed)
@@ -101,7 +113,7 @@ def claim_3(setting: Setting, known: Mapping[int, Claim], progress: bool = False
     curves: dict[str, Any] = {"unedited": float(difference.mean()), "sweep": sweep.curve()}
     if not readers:
         why = f"no head passes as a reader on the choosing half ({table.method}, at most {table.alpha:g})"
-        return untested(3, MEASURE, why, len(difference), len(set(outcome.contexts)), parts, curves)
+        return untested(3, MEASURE, why, *size(setting), parts, curves)
     falls = -outcome.effect()[len(heads) :]
     left = (difference - falls).mean(1)
     curves |= {"named": float(left[0]), "random": plain(left[1:]), "different_sets": sets.different}

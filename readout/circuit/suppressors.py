@@ -16,6 +16,7 @@ from readout.circuit.evidence import flip_p_values, rank_p, shares
 from readout.circuit.observe import observe
 from readout.circuit.outcome import Answers
 from readout.circuit.random_heads import Head, random_sets
+from readout.circuit.readers import no_direct_effect, size
 from readout.circuit.setting import Setting
 from readout.circuit.share_claim import corrected_over, plain, share_claim, untested
 from readout.errors import InterventionError
@@ -129,11 +130,7 @@ def name_suppressors(setting: Setting, choosing: Observations) -> tuple[Head, ..
 def direct_push(setting: Setting, observations: Observations) -> Float[np.ndarray, "used heads"]:
     """How far each head's direct effect lowers the last label against the others, nats; in the prompts in use."""
     if observations.label_effect is None:
-        why = setting.model.wiring.why_no_effect
-        raise InterventionError(
-            f"suppressors are named by their direct effect on labels, which is not defined in {setting.model.name}: "
-            f"{why}"
-        )
+        raise InterventionError(no_direct_effect(setting.model))
     effect = np.nan_to_num(observations.label_effect.astype(np.float64)).transpose(1, 0, 2)
     return -last_labels(observations).log_odds(effect).T
 
@@ -158,9 +155,11 @@ def claim_5(setting: Setting, known: Mapping[int, Claim], progress: bool = False
         corrected `p`).
     """
     model, heads = setting.model, setting.model.heads
-    named = name_suppressors(setting, observe(model, setting.choosing))
-    testing = observe(model, setting.testing)
-    last = last_labels(testing)
+    choosing, testing = observe(model, setting.choosing), observe(model, setting.testing)
+    try:
+        named, last = name_suppressors(setting, choosing), last_labels(testing)
+    except InterventionError as error:
+        return untested(5, MEASURE, str(error), *size(setting))
     sets = random_sets(model, named, setting.draws if named else 0, setting.seed)
     together = [ablate(list(named), name="suppressors")] if named else []
     outcome = intervene(

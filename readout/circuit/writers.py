@@ -14,10 +14,11 @@ from readout.circuit.evidence import flip_p_values, rank_p
 from readout.circuit.pairs import class_pairs
 from readout.circuit.positions import LABELS, TEXTS
 from readout.circuit.random_heads import Head, RandomSets, random_sets
-from readout.circuit.readers import claim_3, named
+from readout.circuit.readers import claim_3, named, size
 from readout.circuit.setting import Setting
 from readout.circuit.share_claim import corrected_over, plain, share_claim, untested
 from readout.circuit.swaps import PARTNER, Swaps, swap
+from readout.errors import InterventionError
 from readout.models import LanguageModel
 from readout.records.schema import head_name
 from readout.statistics import Estimate, generator
@@ -68,14 +69,18 @@ def claim_2(setting: Setting, known: Mapping[int, Claim], progress: bool = False
     readers = named(known[3] if 3 in known else claim_3(setting, {}, progress), "reader")
     if not readers:
         why = "no reader is named, so that nothing reads the labels' keys (claim 3)"
-        return untested(2, MEASURE, why, len(setting.testing), len({one.prompt.context for one in setting.testing}))
-    model = setting.model
-    last = max(layer for layer, _ in readers)
+        return untested(2, MEASURE, why, *size(setting))
+    model, last = setting.model, max(layer for layer, _ in readers)
+    if last == model.heads[0][0]:
+        return untested(2, MEASURE, "the readers are in the first layer: nothing can write before them", *size(setting))
+    try:
+        pairs, _ = class_pairs(setting.testing), class_pairs(setting.choosing[:SEARCH_PROMPTS])
+    except InterventionError as error:
+        return untested(2, MEASURE, str(error), *size(setting))
     search = search_writers(setting, readers, last, progress)
     writers, spread = search.named, sorted({layer for layer, _ in model.heads})
     draws = min(setting.draws, max(FEWEST_DRAWS, round(DRAWS_SHARE * setting.draws)))
     sets = random_sets(model, writers, draws, setting.seed)
-    pairs = class_pairs(setting.testing)
     plan = _Plan(model, writers, sets, last, spread, setting.seed)
     found = swap(model, pairs, plan.interventions, readers, progress)
     together, random = found[plan.together], found[plan.random]
