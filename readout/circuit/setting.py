@@ -14,6 +14,7 @@ from readout.prompts.context import draw_context
 from readout.statistics import check_seed
 from readout.statistics.checks import check_count
 
+DEFAULT_CONTEXTS = 32
 FEWEST_CONTEXTS = 6
 """Half of them choose and half test, and an interval over contexts takes three."""
 _TRIES = 20
@@ -65,7 +66,7 @@ def default_distribution(task: str, seed: int = 0) -> PromptDistribution:
 def make_setting(
     model: LanguageModel,
     distribution: PromptDistribution | None = None,
-    contexts: int = 32,
+    contexts: int = DEFAULT_CONTEXTS,
     draws: int = 100,
     seed: int = 0,
     permuted: bool = False,

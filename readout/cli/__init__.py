@@ -10,7 +10,7 @@ import click
 from readout import __version__
 from readout.errors import ReadoutError
 
-COMMANDS = ("run", "prompts", "extract", "fit", "validate", "train", "models")
+COMMANDS = ("run", "circuit", "prompts", "extract", "fit", "validate", "train", "models")
 BAD_INPUT = 2
 NO_GROUND = 3
 
@@ -35,6 +35,7 @@ def commands() -> None:
 
     \b
     readout run --model smollm2-135m --out runs/words      the main job, end to end
+    readout circuit --model tiny --out runs/circuit        what the circuit is made of, claim by claim
     readout prompts --task trec --classes 3                prompts as the model sees them
     readout extract / fit / validate                       the main job step by step
     """
