@@ -140,9 +140,9 @@ def made() -> str:
     slow = sum(value > BOUND for value in seconds)
     speed = (
         f"CPU seconds, measures included, are those of a machine that multiplies float32 matrices at "
-        f"{growth['gigaflops']:.0f} GFLOP/s on one thread, busy with other work; {slow} of {len(gates)} seeds took more "
-        f"than the {BOUND} meant. The gate works with a single repeat in {sum(gates)} of "
-        f"{len(gates)} seeds (at least {GATE})."
+        f"{growth['gigaflops']:.0f} GFLOP/s on one thread and did other work meanwhile; {slow} of {len(gates)} seeds took "
+        f"more than the {BOUND} meant. The gate works with a single repeat in {sum(gates)} of {len(gates)} seeds (at least "
+        f"{GATE})."
     )
     parts = [seeds_table(growth), speed]
     if (HERE / "recipe_ablations.json").exists():
