@@ -6,12 +6,26 @@ from typing import TYPE_CHECKING, Any
 from readout.records.schema import check_record, head_name, head_names, provenance
 
 if TYPE_CHECKING:
-    from readout.records.extraction import ExtractionOptions, extract
+    from readout.records.extraction import ExtractionOptions, extract, middle_layers
     from readout.records.store import open_record
 
-__all__ = ["ExtractionOptions", "check_record", "extract", "head_name", "head_names", "open_record", "provenance"]
+__all__ = [
+    "ExtractionOptions",
+    "check_record",
+    "extract",
+    "head_name",
+    "head_names",
+    "middle_layers",
+    "open_record",
+    "provenance",
+]
 
-_HOMES = {"ExtractionOptions": "extraction", "extract": "extraction", "open_record": "store"}
+_HOMES = {
+    "ExtractionOptions": "extraction",
+    "extract": "extraction",
+    "middle_layers": "extraction",
+    "open_record": "store",
+}
 
 
 def __getattr__(name: str) -> Any:

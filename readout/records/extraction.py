@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,9 +16,11 @@ import xarray as xr
 from tqdm import tqdm
 
 from readout.errors import PromptError, RecordError
-from readout.models.language_model import LanguageModel, Reading
+from readout.models.attention import Session
+from readout.models.language_model import Edits, LanguageModel, Reading
 from readout.models.packing import pack, packed_length
 from readout.prompts import PromptDistribution, TokenizedPrompt, tokenize
+from readout.records.schema import DIMS
 from readout.records.store import RecordStore
 
 CHUNK_PROMPTS = 32
@@ -36,12 +38,44 @@ class ExtractionOptions:
     residual_layers : layers whose incoming residual stream is kept, at the query and before each label
     share_contexts : compute a context once for all of its queries
     batch_tokens : tokens a batch, padding included (at least one context)
+    label_residuals : keep the residual stream at each label too
+    blind : run a second pass in which no token attends to a label before it, and keep its residual stream at the query
+        and before each label
     """
 
     effects: bool = True
     residual_layers: tuple[int, ...] = ()
     share_contexts: bool = True
     batch_tokens: int = 2048
+    label_residuals: bool = False
+    blind: bool = False
+
+    def specified(self) -> dict[str, Any]:
+        """The options as plain data; those that came later are named only where they are used, so that records made
+        without them stay valid."""
+        later = {"label_residuals": self.label_residuals, "blind": self.blind}
+        plain = {name: value for name, value in asdict(self).items() if name not in later}
+        named = {name: value for name, value in later.items() if value}
+        return plain | {"residual_layers": list(self.residual_layers)} | named
+
+
+def middle_layers(n_layers: int, count: int = 6) -> tuple[int, ...]:
+    """Layers whose residual stream a graded match may be made of: from half to two thirds of the depth.
+
+    Parameters
+    ----------
+    n_layers
+        Layers of the model; all of them where there are at most ``count``.
+    count
+        Most layers to name.
+
+    Returns
+    -------
+    Layers, ascending.
+    """
+    if n_layers <= count:
+        return tuple(range(n_layers))
+    return tuple(sorted({round(place) for place in np.linspace(n_layers / 2, 2 * n_layers / 3, count)}))
 
 
 def extract(
@@ -106,6 +140,8 @@ class _Plan:
             raise RecordError(
                 f"residual_layers: {model.name} has the layers {known[0]} to {known[-1]}, asked for {absent}"
             )
+        if (options.blind or options.label_residuals) and not options.residual_layers:
+            raise RecordError("blind and label_residuals keep residual streams: name residual_layers too")
         longest = max(len(one.token_ids) for one in prompts)
         limit = getattr(model.model.config.get_text_config(), "max_position_embeddings", None)
         if limit is not None and longest > limit:
@@ -120,6 +156,8 @@ class _Plan:
         self.n_labels = max(len(one.label_ids) for one in prompts)
         self.class_names = sorted({name for one in prompts for name in _classes(one)})
         self.label_words = sorted({label for one in prompts for label in one.prompt.labels})
+        self.residuals = list(_RESIDUALS) if options.residual_layers else []
+        self.residuals += ([LABEL] if options.label_residuals else []) + (list(_BLIND) if options.blind else [])
         self.chunk_contexts = -(-CHUNK_PROMPTS // distribution.queries)
         self.chunk_prompts = self.chunk_contexts * distribution.queries
 
@@ -131,11 +169,11 @@ class _Plan:
         layers = np.array(self.options.residual_layers, np.int32)
         variables = list(_ALWAYS)
         variables += ["label_effect"] if self.effects else []
-        variables += ["query_residual", "demonstration_residual"] if len(layers) else []
+        variables += self.residuals
         coordinates = {"layer": ("head", heads[:, 0]), "head_in_layer": ("head", heads[:, 1])}
         if len(layers):
             coordinates["residual_layer"] = ("residual_layer", layers)
-        options = asdict(self.options) | {"residual_layers": list(self.options.residual_layers)}
+        options = self.options.specified()
         identity = {key: self.model.provenance.get(key) for key in ("architecture", "dtype", "fingerprint")}
         specification = {
             "distribution": json.loads(self.distribution.to_json()),
@@ -175,11 +213,8 @@ class _Plan:
         sink = np.full((n, n_heads), np.nan, np.float32)
         logprob = np.full((n, self.n_labels), np.nan, np.float32)
         effect = np.full((n, n_heads, self.n_labels), np.nan, np.float32)
-        layers = self.options.residual_layers
-        at_query = np.full((n, len(layers), self.width), np.nan, np.float32)
-        shape = (n // self.distribution.queries, len(layers), self.n_demonstrations, self.width)
-        before_label = np.full(shape, np.nan, np.float32)
         shown, is_label = values["label_position"] >= 0, values["label_id"] >= 0
+        kept = self._empty_residuals(n)
         for rows in self._batches(prompts):
             index = [number for row in rows for number in row]
             reading = self._run(prompts, rows)
@@ -189,17 +224,43 @@ class _Plan:
             logprob[index] = np.where(is_label[index], _numpy(reading.log_probabilities), np.nan)
             if reading.effects is not None:
                 effect[index] = np.where(is_label[index][:, None], _numpy(reading.effects), np.nan)
-            for place, layer in enumerate(layers):
-                found = _numpy(reading.residuals[layer])
-                at_query[index, place] = found[:, 0]
-                context = np.array(index) // self.distribution.queries
-                before_label[context, place] = np.where(shown[index][:, :, None], found[:, 1:], np.nan)
-        values |= {"attention": attention, "sink": sink, "label_logprob": logprob}
+            self._keep(kept, reading.residuals, rows, shown, blind=False)
+            if self.options.blind:
+                self._keep(kept, self._run(prompts, rows, blind=True).residuals, rows, shown, blind=True)
+        values |= {"attention": attention, "sink": sink, "label_logprob": logprob} | kept
         if self.effects:
             values["label_effect"] = effect
-        if layers:
-            values |= {"query_residual": at_query, "demonstration_residual": before_label}
         return values
+
+    def _empty_residuals(self, n: int) -> dict[str, np.ndarray]:
+        sizes = {
+            "prompt": n,
+            "context_row": n // self.distribution.queries,
+            "residual_layer": len(self.options.residual_layers),
+            "demonstration": self.n_demonstrations,
+            "width": self.width,
+        }
+        return {name: np.full([sizes[dim] for dim in DIMS[name]], np.nan, np.float32) for name in self.residuals}
+
+    def _keep(
+        self,
+        kept: dict[str, np.ndarray],
+        residuals: Mapping[int, torch.Tensor],
+        rows: Sequence[Sequence[int]],
+        shown: np.ndarray,
+        blind: bool,
+    ) -> None:
+        """Put one batch's residual streams (query, before each label, at each label) in their places."""
+        index = [number for row in rows for number in row]
+        context, k = np.array(index) // self.distribution.queries, self.n_demonstrations
+        at_query, before_label = _BLIND if blind else _RESIDUALS
+        here = shown[index][:, :, None]
+        for place, layer in enumerate(self.options.residual_layers):
+            found = _numpy(residuals[layer])
+            kept[at_query][index, place] = found[:, 0]
+            kept[before_label][context, place] = np.where(here, found[:, 1 : 1 + k], np.nan)
+            if LABEL in kept and not blind:
+                kept[LABEL][context, place] = np.where(here, found[:, 1 + k :], np.nan)
 
     def _batches(self, prompts: Sequence[TokenizedPrompt]) -> Iterator[list[list[int]]]:
         """Rows of a batch, each the prompts packed into it; similar lengths together, so that little is padded."""
@@ -215,14 +276,21 @@ class _Plan:
         if batch:
             yield batch
 
-    def _run(self, prompts: Sequence[TokenizedPrompt], rows: Sequence[Sequence[int]]) -> Reading:
+    def _run(self, prompts: Sequence[TokenizedPrompt], rows: Sequence[Sequence[int]], blind: bool = False) -> Reading:
         batch = pack([[prompts[number].token_ids for number in row] for row in rows])
         firsts = [prompts[row[0]] for row in rows]
         columns = np.stack([np.r_[0, _padded(one.label_positions, self.n_demonstrations, 0)] for one in firsts])
+        labels = columns[:, 1:]
         cues = np.stack([np.r_[-1, _padded(one.cue_positions, self.n_demonstrations, 0)] for one in firsts])
         candidates = np.stack([_padded(prompts[number].label_ids, self.n_labels, 0) for row in rows for number in row])
-        residuals = {layer: torch.from_numpy(cues) for layer in self.options.residual_layers}
-        return self.model.run(batch, torch.from_numpy(candidates), torch.from_numpy(columns), self.effects, residuals)
+        watched = np.hstack([cues, labels]) if self.options.label_residuals and not blind else cues
+        residuals = {layer: torch.from_numpy(watched) for layer in self.options.residual_layers}
+        ids = torch.from_numpy(candidates)
+        if blind:
+            edit = BlindToLabels(torch.from_numpy(labels))
+            edits = Edits(scores={part.layer: (edit,) for part in self.model.wiring.attentions})
+            return self.model.run(batch, ids, residuals=residuals, edits=edits)
+        return self.model.run(batch, ids, torch.from_numpy(columns), self.effects, residuals)
 
     def _described(self, prompts: Sequence[TokenizedPrompt]) -> dict[str, np.ndarray]:
         class_index = {name: number for number, name in enumerate(self.class_names)}
@@ -247,6 +315,31 @@ class _Plan:
         }
 
 
+class BlindToLabels:
+    """A score edit: no token attends to a label before it, so that nothing after a label is made of the label.
+
+    Parameters
+    ----------
+    labels : int64 [rows, demonstrations]
+        Positions of the labels; padding is 0, the first token, which is never blocked.
+    """
+
+    def __init__(self, labels: torch.Tensor) -> None:
+        self.labels = labels
+
+    def __call__(self, scores: torch.Tensor, at: torch.Tensor, session: Session) -> torch.Tensor:
+        """Scores with the edges to labels cut, but for a label's own."""
+        tokens = torch.arange(scores.shape[-1], device=scores.device)
+        is_label = torch.zeros(len(scores), len(tokens), dtype=torch.bool, device=scores.device)
+        is_label.scatter_(1, self.labels.to(scores.device), True)
+        is_label[:, 0] = False
+        cut = is_label[:, None, :] & (tokens != at[:, :, None])
+        return scores.masked_fill(cut[:, None], -torch.inf)
+
+
+LABEL = "label_residual"
+_RESIDUALS = ("query_residual", "demonstration_residual")
+_BLIND = ("blind_query_residual", "blind_demonstration_residual")
 _ALWAYS = (
     "attention",
     "sink",

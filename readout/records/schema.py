@@ -21,6 +21,8 @@ likewise):
 ``similarity[prompt, demonstration]``          optional: a graded match in [0, 1]
 ``query_residual[prompt, layer, width]``       optional: residual stream that enters the layer at q
 ``demonstration_residual[context_row, ...]``   optional: the same at the token before each label (layer, demonstration)
+``label_residual[context_row, ...]``           optional: the same at each label
+``blind_query_residual``, ``blind_...``        optional: both of a pass in which no token attends to a label before it
 =============================================  =====================================================================
 
 Heads carry the coordinates ``layer`` and ``head_in_layer``, both from 0 and counted on the query side. The attributes
@@ -55,10 +57,14 @@ DIMS = {
     "label_position": ("prompt", "demonstration"),
     "query_residual": ("prompt", "residual_layer", "width"),
     "demonstration_residual": ("context_row", "residual_layer", "demonstration", "width"),
+    "label_residual": ("context_row", "residual_layer", "demonstration", "width"),
+    "blind_query_residual": ("prompt", "residual_layer", "width"),
+    "blind_demonstration_residual": ("context_row", "residual_layer", "demonstration", "width"),
 }
-FLOATS = {"attention", "sink", "label_logprob", "label_effect", "query_residual", "demonstration_residual"}
+RESIDUALS = tuple(name for name in DIMS if name.endswith("residual"))
+FLOATS = {"attention", "sink", "label_logprob", "label_effect", *RESIDUALS}
 ATTRIBUTES = ("class_names", "label_words", "distribution", "provenance", "specification")
-OPTIONAL = {"label_effect", "query_residual", "demonstration_residual"}
+OPTIONAL = {"label_effect", *RESIDUALS}
 
 
 def head_name(layer: int, head: int) -> str:

@@ -17,7 +17,7 @@ import xarray as xr
 from readout.errors import RecordError
 from readout.models import LanguageModel
 from readout.prompts import PromptDistribution, tokenize
-from readout.records import ExtractionOptions, extract, head_names, open_record, provenance
+from readout.records import ExtractionOptions, extract, head_names, middle_layers, open_record, provenance
 from readout.records import extraction as extraction_module
 
 MIXED = PromptDistribution(task="words", classes=2, shots=((1, 2), (3, 1)), queries=3, size=30, seed=5)
@@ -211,3 +211,46 @@ def test_a_corrupt_record_is_refused(tiny_model: LanguageModel, tmp_path: Path, 
 def test_a_missing_record_is_named(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="does not exist"):
         open_record(tmp_path / "nowhere.zarr")
+
+
+def test_residual_streams_at_labels_and_of_a_pass_blind_to_labels_equal_masked_plain_passes(
+    tiny_model: LanguageModel,
+) -> None:
+    options = ExtractionOptions(residual_layers=(0, 1), label_residuals=True, blind=True)
+    record = extract(tiny_model, MIXED, options=options)
+    model = tiny_model.model
+    model.set_attn_implementation("eager")
+    try:
+        for number, one in enumerate(tokenize(MIXED.prompts(), tiny_model.tokenizer)[:6]):
+            labels, k, context = one.label_positions, len(one.label_positions), one.prompt.context
+            seen = torch.ones(len(one.token_ids), len(one.token_ids), dtype=torch.bool).tril()
+            ids = torch.from_numpy(one.token_ids)[None]
+            with torch.no_grad():
+                plain = model(ids, output_hidden_states=True).hidden_states[1][0].numpy()
+                seen[:, labels] = False
+                seen[range(len(seen)), range(len(seen))] = True
+                mask = torch.where(seen, 0.0, torch.finfo(torch.float32).min)[None, None]
+                blind = model(ids, attention_mask=mask, output_hidden_states=True).hidden_states[1][0].numpy()
+            np.testing.assert_allclose(record.label_residual[context, 1, :k], plain[labels], atol=1e-5)
+            np.testing.assert_allclose(record.blind_query_residual[number, 1], blind[-1], atol=1e-5)
+            before_label = record.blind_demonstration_residual[context, 1, :k]
+            np.testing.assert_allclose(before_label, blind[labels - 1], atol=1e-5)
+            assert np.abs(plain[-1] - blind[-1]).max() > 1e-3
+    finally:
+        model.set_attn_implementation("readout")
+
+
+def test_a_blind_pass_without_layers_to_keep_is_refused(tiny_model: LanguageModel) -> None:
+    with pytest.raises(RecordError, match="name residual_layers too"):
+        extract(tiny_model, MIXED, options=ExtractionOptions(blind=True))
+
+
+def test_the_middle_layers_are_those_from_half_to_two_thirds_of_the_depth() -> None:
+    assert middle_layers(30) == (15, 16, 17, 18, 19, 20)
+    assert middle_layers(12) == (6, 7, 8)
+    assert middle_layers(4) == (0, 1, 2, 3)
+
+
+def test_options_that_are_not_used_do_not_change_what_a_record_is_of() -> None:
+    assert "blind" not in ExtractionOptions().specified()
+    assert ExtractionOptions(residual_layers=(1,), blind=True).specified()["blind"] is True
