@@ -139,10 +139,10 @@ def made() -> str:
     seconds = [run["cpu_seconds"] for run in growth["seeds"].values()]
     slow = sum(value > BOUND for value in seconds)
     speed = (
-        f"CPU seconds, measures included, are those of a machine that multiplies float32 matrices at "
-        f"{growth['gigaflops']:.0f} GFLOP/s on one thread and did other work meanwhile; {slow} of {len(gates)} seeds took "
-        f"more than the {BOUND} meant. The gate works with a single repeat in {sum(gates)} of {len(gates)} seeds (at least "
-        f"{GATE})."
+        "CPU seconds, measures included, are those of a machine that multiplies float32 matrices at "
+        f"{growth['gigaflops']:.0f} GFLOP/s on one thread and did other work meanwhile; {slow} of {len(gates)} seeds "
+        f"took more than the {BOUND} meant. The gate works with a single repeat in {sum(gates)} of {len(gates)} seeds "
+        f"(at least {GATE})."
     )
     parts = [seeds_table(growth), speed]
     if (HERE / "recipe_ablations.json").exists():
