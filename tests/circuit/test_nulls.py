@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
-from handmade import DISTRIBUTION
+from handmade import DISTRIBUTION, handmade_model
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from readout.circuit.identity import claim_1
@@ -46,4 +48,26 @@ def test_random_weights_support_no_claim(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_labels_dealt_at_random_support_no_claim(seed: int) -> None:
     model = load_model("tiny", device="cpu", self_test=False)
-    assert supported(make_setting(model, contexts=12, draws=20, seed=seed, permuted=True)) == []
+    assert supported(make_setting(model, contexts=8, draws=20, seed=seed, permuted=True)) == []
+
+
+def test_classes_that_cannot_be_exchanged_leave_the_writers_undecided() -> None:
+    setting = make_setting(handmade_model(), replace(DISTRIBUTION, shots=((5, 3),)), contexts=6, draws=20)
+    found = claim_2(setting, {3: claim_3(setting, {})})
+    assert found.supported == "undecided"
+    assert "cannot be exchanged" in found.notes[0] or "no reader" in found.notes[0]
+
+
+def test_labels_of_other_frequencies_leave_the_suppressors_undecided() -> None:
+    setting = make_setting(handmade_model(), replace(DISTRIBUTION, shots=((5, 3),)), contexts=6, draws=20)
+    found = claim_5(setting, {})
+    assert found.supported == "undecided"
+    assert "as frequent as its last one" in found.notes[0]
+
+
+def test_without_direct_effects_readers_are_undecided_and_the_reason_is_told() -> None:
+    model = handmade_model()
+    model.wiring = replace(model.wiring, final_norm=None, why_no_effect="the unembedding does not follow a norm")
+    found = claim_3(make_setting(model, DISTRIBUTION, contexts=6, draws=20), {})
+    assert found.supported == "undecided"
+    assert "does not follow a norm" in found.notes[0]
