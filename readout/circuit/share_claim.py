@@ -17,7 +17,7 @@ NEGLIGIBLE = 0.1
 """Share of a behaviour that counts as nothing: a tenth of what a claim predicts in full."""
 
 
-def unmeasured(n: int = 0, clusters: int = 0, why: str = "not measured") -> Estimate:
+def unmeasured(n: int, clusters: int, why: str) -> Estimate:
     """An estimate that could not be made."""
     return Estimate(np.nan, np.nan, np.nan, np.nan, n, clusters, why)
 

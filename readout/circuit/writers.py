@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -289,10 +289,9 @@ class _Plan:
 
 
 def _mean_share(found: Swaps) -> Estimate:
-    averaged = Swaps(
-        ("",), found.unedited, found.total, found.moved.mean(0, keepdims=True), found.gap, found.gap_total,
-        found.gap_moved.mean(0, keepdims=True), found.contexts,
-    )  # fmt: skip
+    averaged = replace(
+        found, names=("",), moved=found.moved.mean(0, keepdims=True), gap_moved=found.gap_moved.mean(0, keepdims=True)
+    )
     return averaged.shares()[0]
 
 
