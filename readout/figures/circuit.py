@@ -126,6 +126,7 @@ def gate(report: Report) -> Figure | None:
                 places = (np.arange(len(readers)) + 0.2 * (number - 1)).tolist()
                 intervals(axes, places, value, low, high, color=colour, label=kinds[kind])
             axes.set_xticks(range(len(readers)), readers, rotation=30)
+            axes.set_xlim(-0.5, len(readers) - 0.5)
             axes.set_title(f"attention to the {what}", loc="left")
         panels[1].legend()
         for axes in panels:
