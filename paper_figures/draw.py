@@ -23,7 +23,7 @@ def draw_for_fits(name: str) -> None:
 
 def draw_circuit(name: str) -> None:
     """Draw one figure of the circuit for the fits named on the command line, or for all."""
-    for fit in sys.argv[1:] or CIRCUIT_FITS:
+    for fit in sys.argv[1:] or [one for one in CIRCUIT_FITS if (FITS / f"{one}.json").exists()]:
         figure = CIRCUIT_FIGURES[name](json.loads((FITS / f"{fit}.json").read_text()))
         if figure is None:
             print(f"{name}: the claims that it shows are not in fits/{fit}.json")
