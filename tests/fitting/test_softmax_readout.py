@@ -173,7 +173,7 @@ def test_an_unfitted_readout_says_so_in_every_prediction(observations):
         ({"link_constants": [1.0, 2.0]}, "link_constants: link 'power' with 3 usable heads has 1 constant, got 2"),
         ({"link": "logit"}, "link: expected one of"),
         ({"constants": {}}, r"constants: expected an estimate for every head \(3\)"),
-        ({"match": 3}, "match: expected null or a name, got int"),
+        ({"match": 3}, "match: expected null, a name or a similarity, got int"),
         ({"n_prompts": "many"}, "n_prompts: expected a whole number"),
         ({"level": 95}, "level: expected a number between 0 and 1"),
     ],
