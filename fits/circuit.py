@@ -32,9 +32,12 @@ NULL_RUNS, NULL_CONTEXTS, NULL_DRAWS = 20, 16, 40
 
 def regenerate(name: str) -> CircuitReport:
     """Run all claims on one model and write ``fits/circuit_NAME.json``."""
+    folder, kept = RUNS / f"circuit_{name}", HERE / f"circuit_{name}.json"
     start = time.perf_counter()
-    report = run_circuit(make_setting(load_model(MODELS[name], device="cpu")), RUNS / f"circuit_{name}", progress=True)
-    told = {"command": f"python fits/circuit.py {name}", "seconds": round(time.perf_counter() - start, 1)}
+    found = (folder / "circuit.json").exists() and kept.exists()
+    report = run_circuit(make_setting(load_model(MODELS[name], device="cpu")), folder, progress=True)
+    seconds = json.loads(kept.read_text())["seconds"] if found else round(time.perf_counter() - start, 1)
+    told = {"command": f"python fits/circuit.py {name}", "seconds": seconds}
     write(f"circuit_{name}", told | report.to_dict())
     return report
 

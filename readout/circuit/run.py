@@ -219,7 +219,7 @@ def _behaviour(setting: Setting) -> dict[str, Any]:
     logits = np.where(np.isfinite(outcome.unedited.logits), outcome.unedited.logits, -np.inf)
     right = (logits.argmax(-1) == outcome.answers).astype(np.float64)
     return {
-        "accuracy": cluster_mean(right, outcome.contexts),
+        "accuracy": cluster_mean(right, outcome.contexts).share(),
         "logit difference": cluster_mean(outcome.logit_difference(outcome.unedited), outcome.contexts),
         "chance": float(np.mean([1 / len(one.label_ids) for one in setting.testing])),
     }

@@ -61,14 +61,15 @@ def ablation(report: Report) -> Figure | None:
     if not shown:
         return None
     with styled():
-        figure, panels = plt.subplots(1, len(shown), figsize=(ONE_COLUMN * len(shown), 2.3), squeeze=False)
+        figure, panels = plt.subplots(1, len(shown), figsize=(ONE_COLUMN * len(shown), 2.7), squeeze=False)
         for axes, (curves, title, label, key) in zip(panels[0], shown, strict=True):
             _histogram(axes, curves["random"], curves[key], "named heads")
             if title == "readers ablated":
-                axes.axvline(curves["unedited"], color=GREY, linestyle=_DASHED, linewidth=0.9, label="unedited")
+                axes.axvline(curves["unedited"], color="black", linestyle=_DASHED, linewidth=0.9, label="unedited")
             axes.set_title(f"{title} ({len(curves['random'])} random draws)", loc="left")
             axes.set_xlabel(label)
-            axes.legend()
+            axes.margins(x=0.1)
+            _legend_below(axes)
         panels[0][0].set_ylabel("draws")
     return figure
 
@@ -140,7 +141,7 @@ def sufficiency(report: Report) -> Figure | None:
     if curves is None or "counts" not in curves:
         return None
     with styled():
-        figure, (left, right) = plt.subplots(1, 2, figsize=(TWO_COLUMNS, 2.5))
+        figure, (left, right) = plt.subplots(1, 2, figsize=(TWO_COLUMNS, 3.0))
         counts = curves["counts"]
         value, low, high = _columns(curves["kept"])
         _band(left, counts, value, low, high, BLUE, "best by ablation, choosing half")
@@ -151,18 +152,20 @@ def sufficiency(report: Report) -> Figure | None:
         value, low, high = _columns([named])
         intervals(left, [len(curves["named"])], value, low, high, color=RED, label="the named heads")
         left.set_xscale("symlog", linthresh=1)
-        left.set_xticks(counts, [str(count) for count in counts], fontsize=6)
+        # The number of all heads is often close to the power of two below it.
+        ticks = [one for one, after in zip(counts, [*counts[1:], np.inf], strict=True) if after >= 1.5 * one]
+        left.set_xticks(ticks, [str(count) for count in ticks])
         left.minorticks_off()
         left.set_xlabel("heads kept at the query")
         left.set_ylabel("share of the logit difference")
-        left.legend()
+        _legend_below(left)
         for kind, colour, told in (("query", RED, "at the query"), ("strict", ORANGE, "at the labels too")):
             row = curves[kind]
             right.hist(_numbers(row["random"]), bins=20, color=colour, alpha=0.35, label=f"random, {told}")
             right.axvline(row["effect"]["value"], color=colour, label=f"named, {told}")
         right.set_xlabel("share of the logit difference kept")
         right.set_ylabel("draws")
-        right.legend()
+        _legend_below(right)
         for lines in (0, 1):
             left.axhline(lines, color=GREY, linewidth=0.6, linestyle=_DASHED, zorder=0)
         _limits(left, [*_columns(curves["kept"])[0], 0.0, 1.0, named["value"]])
@@ -208,6 +211,10 @@ def _band(
 def _histogram(axes: Axes, draws: Sequence[float | None], own: float, label: str) -> None:
     axes.hist([one for one in _numbers(draws) if np.isfinite(one)], bins=20, color=GREY, label="random heads")
     axes.axvline(own, color=RED, label=label)
+
+
+def _legend_below(axes: Axes) -> None:
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22))
 
 
 def _line_at(axes: Axes, *heights: float) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from readout.statistics.checks import fields_of, parse_json, reading
 
@@ -50,6 +52,11 @@ class Estimate:
     def summary(self, digits: int = 3) -> str:
         """The value and its interval on one line."""
         return f"{self.value:.{digits}f} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
+
+    def share(self) -> Estimate:
+        """The same estimate of a share, whose interval ends at 0 and 1 (NaN stays NaN)."""
+        low, high = np.clip([self.low, self.high], 0.0, 1.0)
+        return replace(self, low=float(low), high=float(high))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON (NaN becomes None)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -109,14 +109,8 @@ def measure_behaviour(observations: Observations, level: float = 0.95) -> Behavi
     chance = 1.0 / observations.label_mask.sum(axis=1)
     mass = observations.vocabulary_mass
     return Behaviour(
-        _share(cluster_mean(right, observations.context, level)),
+        cluster_mean(right, observations.context, level).share(),
         cluster_mean(right - chance, observations.context, level),
         float(chance.mean()),
-        None if mass is None else _share(cluster_mean(mass, observations.context, level)),
+        None if mass is None else cluster_mean(mass, observations.context, level).share(),
     )
-
-
-def _share(estimate: Estimate) -> Estimate:
-    """A share's interval ends at 0 and 1 (NaN stays NaN)."""
-    low, high = np.clip([estimate.low, estimate.high], 0.0, 1.0)
-    return replace(estimate, low=float(low), high=float(high))
