@@ -50,15 +50,22 @@ TREC = PromptDistribution(
     text_half="a",
     label_half="a",
     shots=((8, 8), (5, 11), (3, 13), (10, 6)),
-    max_words=15,
-    size=80,
+    max_words=12,
+    size=64,
     seed=51,
 )
 OTHER_TREC = replace(
-    TREC, classes=3, class_half="b", text_half="b", label_half="b", shots=((3, 5, 8), (2, 6, 8)), size=60, seed=61
+    TREC, classes=3, class_half="b", text_half="b", label_half="b", shots=((2, 4, 6), (1, 4, 7)), size=60, seed=61
 )
 TREC_FOUR = replace(
-    TREC, classes=4, class_half="all", text_half="b", label_half="b", shots=UNBALANCED, size=60, seed=71
+    TREC,
+    classes=4,
+    class_half="all",
+    text_half="b",
+    label_half="b",
+    shots=((1, 2, 4, 5), (1, 2, 3, 6)),
+    size=60,
+    seed=71,
 )
 SYNTHETIC = PromptDistribution(
     task="synthetic",
@@ -77,27 +84,24 @@ NOISY = replace(OTHER_SYNTHETIC, task="synthetic:noise=0.15", seed=93)
 
 @dataclass(frozen=True)
 class Recorded:
-    """One distribution on one model: ``draws`` draws of it (seeds 1000 apart), read with or without a blind pass."""
+    """One distribution on one model: ``draws`` draws of it (seeds 1000 apart), the last ``blind`` of them read in a
+    pass blind to labels too."""
 
     model: str
     distribution: PromptDistribution
     draws: int = DRAWS
-    blind: bool = False
+    blind: int = 0
 
     def drawn(self, draw: int) -> PromptDistribution:
         """The distribution with the seed of one draw."""
         return replace(self.distribution, seed=self.distribution.seed + 1000 * draw)
 
-    def names(self, name: str) -> list[str]:
-        """Name of each draw's record."""
-        return [f"{name}-{draw}" for draw in range(self.draws)]
-
 
 RECORDED = {
-    "words": Recorded(SMOLLM2, WORDS, 1, blind=True),
-    "trec": Recorded(SMOLLM2, TREC, 1, blind=True),
-    "other_words": Recorded(SMOLLM2, OTHER_WORDS, blind=True),
-    "other_trec": Recorded(SMOLLM2, OTHER_TREC, blind=True),
+    "words": Recorded(SMOLLM2, WORDS, 1, blind=1),
+    "trec": Recorded(SMOLLM2, TREC, 1, blind=1),
+    "other_words": Recorded(SMOLLM2, OTHER_WORDS, blind=1),
+    "other_trec": Recorded(SMOLLM2, OTHER_TREC, blind=1),
     "other_form": Recorded(SMOLLM2, OTHER_FORM),
     "trec_four": Recorded(SMOLLM2, TREC_FOUR),
     "synthetic": Recorded(TINY, SYNTHETIC, 1),
@@ -106,20 +110,29 @@ RECORDED = {
 }
 
 
+def record_path(name: str, draw: int) -> Path:
+    """Where the record of one draw lies."""
+    return RECORDS / f"{name}-{draw}"
+
+
 def record_all(names: list[str]) -> None:
-    """Extract the records of these distributions (all by default)."""
+    """Extract the records of these distributions (all by default): the first draw of each, then the second, ..."""
     from readout.models import load_model
 
     models: dict[str, Any] = {}
-    for name, one in RECORDED.items():
-        if names and name not in names:
-            continue
-        model = models.setdefault(one.model, load_model(one.model, device="cpu"))
-        layers = middle_layers(len(model.wiring.attentions))
-        options = ExtractionOptions(residual_layers=layers, label_residuals=True, blind=one.blind)
-        for draw, folder in enumerate(one.names(name)):
-            print(folder, flush=True)
-            extract(model, one.drawn(draw), RECORDS / folder, options, progress=True)
+    for draw in range(DRAWS):
+        for name, one in RECORDED.items():
+            if draw >= one.draws or (names and name not in names):
+                continue
+            if one.model not in models:
+                models[one.model] = load_model(one.model, device="cpu")
+            model = models[one.model]
+            layers = middle_layers(len(model.wiring.attentions))
+            options = ExtractionOptions(
+                residual_layers=layers, label_residuals=True, blind=draw >= one.draws - one.blind
+            )
+            print(f"{name}-{draw}", flush=True)
+            extract(model, one.drawn(draw), record_path(name, draw), options, progress=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,6 +12,13 @@ import click
 @click.argument("record", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="JSON file to write")
 @click.option("--link", "links", multiple=True, help="choose among these links only: share, power, gain, gain_per_head")
+@click.option(
+    "--match",
+    type=click.Choice(["auto", "graded", "binary"]),
+    default="auto",
+    show_default=True,
+    help="same class or not, or a graded similarity of residual streams, if RECORD keeps them",
+)
 @click.option(
     "--seed",
     type=click.IntRange(0),
@@ -22,7 +30,14 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="print the JSON and nothing else")
 @click.pass_context
 def command(
-    context: click.Context, record: Path, out: Path, links: tuple[str, ...], seed: int, strict: bool, as_json: bool
+    context: click.Context,
+    record: Path,
+    out: Path,
+    links: tuple[str, ...],
+    match: Any,
+    seed: int,
+    strict: bool,
+    as_json: bool,
 ) -> None:
     """Measure behaviour, choose readers and link, and fit two constants a head to RECORD.
 
@@ -35,7 +50,7 @@ def command(
     from readout.records import open_record
 
     writable_file(out)
-    stage = fit_stage(open_record(record), links=links or None, seed=seed)
+    stage = fit_stage(open_record(record), links=links or None, match=match, seed=seed)
     stage.save(out)
     click.echo(out.read_text() if as_json else f"{stage.summary()}\n\nwritten to {out}")
     if strict and not stage.has_ground:

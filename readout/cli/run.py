@@ -18,6 +18,13 @@ from readout.cli.options import distribution_from, distribution_options, load, m
 )
 @distribution_options("", "fit")
 @distribution_options("target-", "target")
+@click.option(
+    "--match",
+    type=click.Choice(["auto", "graded", "binary"]),
+    default="auto",
+    show_default=True,
+    help="same class or not, or a graded similarity; auto lets cross-validation on the fit prompts decide",
+)
 @click.option("--no-replicate", is_flag=True, help="do not draw the target again for the noise floor")
 @click.option(
     "--run-seed",
@@ -33,6 +40,7 @@ def command(
     context: click.Context,
     /,
     out: Path | None,
+    match: Any,
     no_replicate: bool,
     run_seed: int,
     strict: bool,
@@ -71,6 +79,7 @@ def command(
         folder,
         replicate=not no_replicate,
         beside=default_beside(target),
+        match=match,
         seed=run_seed,
         progress=not as_json,
     )

@@ -90,8 +90,8 @@ def check_fit(data: Any) -> tuple[Link, Float[np.ndarray, "h d"], Float[np.ndarr
         rows = table if isinstance(table, dict) else {}
         if set(rows) != set(heads) or any(not isinstance(r, dict) or set(r) != set(terms) for r in rows.values()):
             raise FitError(f"{WHAT}: {name}: expected an estimate for every head ({h}) and term ({', '.join(terms)})")
-    if not (data["match"] is None or isinstance(data["match"], str)):
-        raise FitError(f"{WHAT}: match: expected null or a name, got {type(data['match']).__name__}")
+    if not (data["match"] is None or isinstance(data["match"], str | dict)):
+        raise FitError(f"{WHAT}: match: expected null, a name or a similarity, got {type(data['match']).__name__}")
     for name in ("n_prompts", "n_contexts"):
         if isinstance(data[name], bool) or not isinstance(data[name], int):
             raise FitError(f"{WHAT}: {name}: expected a whole number, got {data[name]!r}")

@@ -168,6 +168,29 @@ class Observations:
         """Whether the model's label probabilities are known."""
         return bool(np.isfinite(self.label_probability).all())
 
+    @property
+    def is_graded(self) -> bool:
+        """Whether the match is anything but 0 and 1."""
+        return not np.isin(self.match[self.mask], (0.0, 1.0)).all()
+
+    @property
+    def class_match(self) -> Float[np.ndarray, "n k"]:
+        """1 where a demonstration shows the right answer's label, 0 elsewhere: the binary match [n, k].
+
+        Where the right answers are not known it is the match itself, which must then be binary.
+
+        Raises
+        ------
+        FitError
+            When the match is graded and a right answer is not known.
+        """
+        if (self.query_label >= 0).all():
+            same = (self.label == self.query_label[:, None]) & self.mask
+            return np.asarray(same, dtype=np.float64)
+        if self.is_graded:
+            raise FitError("class match: the match is graded and query_label is not known everywhere; give query_label")
+        return self.match
+
     def select_heads(self, heads: Sequence[str]) -> Observations:
         """The same prompts with these heads only, in this order."""
         place = {name: j for j, name in enumerate(self.heads)}
@@ -197,14 +220,13 @@ class Observations:
 
     def summary(self) -> str:
         """Size and kind on one screen."""
-        graded = not np.isin(self.match[self.mask], (0.0, 1.0)).all()
         return "\n".join(
             [
                 f"{counted(self.n_prompts, 'prompt')} in {counted(self.n_contexts, 'context')}, "
                 f"{counted(len(self.heads), 'head')}",
                 f"{_range(self.mask.sum(axis=1), 'demonstration')}, "
                 f"{_range(self.label_mask.sum(axis=1), 'label')} a prompt",
-                f"{'graded' if graded else 'binary'} match, mean {self.match[self.mask].mean():.3f}; label "
+                f"{'graded' if self.is_graded else 'binary'} match, mean {self.match[self.mask].mean():.3f}; label "
                 f"probabilities {'known' if self.has_probabilities else 'not known'}",
             ]
         )
@@ -288,7 +310,8 @@ class Observations:
             As the extraction writes it.
         match
             None: 1 where the demonstration's class is the query's. Otherwise [prompt, demonstration] numbers
-            in [0, 1], the name of such a variable of the record, or a function of the record that gives them.
+            in [0, 1], the name of such a variable of the record, or a function of the record that gives them, such
+            as a fitted `readout.matching.Similarity`.
 
         Raises
         ------

@@ -18,6 +18,7 @@ from readout.fitting.links import Link, label_mass, make_link
 from readout.fitting.newton import OK
 from readout.fitting.observations import Match, Observations
 from readout.fitting.terms import features
+from readout.matching import Similarity
 from readout.statistics import Estimate, check_level, check_seed
 from readout.statistics.checks import check_bootstrap, load_json, reading
 from readout.wording import counted
@@ -44,7 +45,8 @@ class SoftmaxReadout:
         Terms of the score; further ones are "gate", "recency" and "log_count".
     match
         How `Observations.from_record` finds the match when `fit` and `predict_*` are given a record. An array is that
-        of the record it is fitted to: other records are then given as Observations with their own match.
+        of the record it is fitted to: other records are then given as Observations with their own match. A fitted
+        `readout.matching.Similarity` is kept in the file.
     level
         Coverage of the intervals, in (0, 1).
     bootstrap, seed
@@ -234,7 +236,8 @@ class SoftmaxReadout:
     def to_dict(self) -> dict[str, Any]:
         """Everything that predictions and reports need, as plain values."""
         self.check_fitted()
-        lost = self._match_lost if self.match is None else not isinstance(self.match, str)
+        lost = self._match_lost if self.match is None else not isinstance(self.match, str | Similarity)
+        kept = self.match.to_dict() if isinstance(self.match, Similarity) else self.match
 
         def plain(table: dict[str, dict[str, Estimate]] | None) -> Any:
             if table is None:
@@ -247,7 +250,7 @@ class SoftmaxReadout:
             "link_constants": list(self.link_.constants),
             "terms": list(self.terms_),
             "heads": list(self.heads_),
-            "match": _GIVEN if lost else self.match,
+            "match": _GIVEN if lost else kept,
             "level": self.level,
             "bootstrap": self.bootstrap,
             "seed": self.seed,
@@ -271,6 +274,8 @@ class SoftmaxReadout:
         """
         link, theta, covariance = check_fit(data)
         match = None if data["match"] == _GIVEN else data["match"]
+        if isinstance(match, dict):
+            match = Similarity.from_dict(match)
         new = cls(
             link,
             data["heads"],

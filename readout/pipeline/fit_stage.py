@@ -13,8 +13,11 @@ from readout.errors import FitError
 from readout.files import write_json
 from readout.fitting import Observations, SoftmaxReadout
 from readout.fitting.readers import ReaderTable, choose_readers
+from readout.matching import Binary
 from readout.records.schema import Identity
-from readout.validation import Behaviour, Choice, choose, measure_behaviour
+from readout.validation import Behaviour, Choice, MatchChoice, choose, choose_match, measure_behaviour
+from readout.validation.choose import fold_of
+from readout.validation.choose_match import MatchMode, fold_matches
 
 FORMAT = "readout.stage/1"
 STAND_INS = 3
@@ -32,6 +35,7 @@ class FitStage:
     readout : fitted to the whole fit distribution, with bootstrap intervals beside the sandwich's
     notes : what makes the fit one without ground, if anything
     fitted_to : the record, by model and prompts
+    match : binary or graded match, by cross-validation on the fit distribution; None in files of before there was one
     """
 
     behaviour: Behaviour
@@ -40,6 +44,7 @@ class FitStage:
     readout: SoftmaxReadout
     notes: tuple[str, ...]
     fitted_to: Identity
+    match: MatchChoice | None = None
 
     @property
     def has_ground(self) -> bool:
@@ -48,7 +53,8 @@ class FitStage:
 
     def summary(self, rows: int = 10) -> str:
         """Behaviour, readers and constants."""
-        parts = [self.behaviour.summary(), self.readers.summary(rows), self.readout.summary()]
+        parts = [self.behaviour.summary(), self.readers.summary(rows)]
+        parts += [self.readout.summary() if self.match is None else f"{self.match.summary()}\n{self.readout.summary()}"]
         return "\n".join(parts + [f"WITHOUT GROUND: {note}" for note in self.notes])
 
     def to_dict(self) -> dict[str, Any]:
@@ -61,6 +67,7 @@ class FitStage:
             "fit": self.readout.to_dict(),
             "notes": list(self.notes),
             "fitted_to": asdict(self.fitted_to),
+            "match": None if self.match is None else self.match.to_dict(),
         }
 
     @classmethod
@@ -75,6 +82,7 @@ class FitStage:
             SoftmaxReadout.from_dict(data["fit"]),
             tuple(data["notes"]),
             Identity(**data["fitted_to"]),
+            None if data.get("match") is None else MatchChoice.from_dict(data["match"]),
         )
 
     def save(self, path: str | Path) -> None:
@@ -91,9 +99,14 @@ class FitStage:
 
 
 def fit_stage(
-    record: xr.Dataset, *, links: tuple[str, ...] | None = None, bootstrap: int = 1000, seed: int = 0
+    record: xr.Dataset,
+    *,
+    links: tuple[str, ...] | None = None,
+    match: MatchMode = "auto",
+    bootstrap: int = 1000,
+    seed: int = 0,
 ) -> FitStage:
-    """Measure behaviour, choose readers, choose heads and link, and fit.
+    """Measure behaviour, choose readers, choose the match, then heads and link, and fit.
 
     Parameters
     ----------
@@ -101,6 +114,8 @@ def fit_stage(
         Of the fit distribution, all heads of the model.
     links
         Links to choose among; None tries all.
+    match
+        "binary", "graded", or "auto": graded where cross-validation says so and the record keeps residual streams.
     bootstrap
         Cluster-bootstrap draws for the constants.
     seed
@@ -120,10 +135,18 @@ def fit_stage(
     if not candidates:
         candidates = _widest_gaps(readers)
         notes.append("no head is a reader; heads of the widest attention gap stand in")
+    matched = choose_match(record, fit, candidates, match, folds="counts", seed=seed)
     options: dict[str, Any] = {} if links is None else {"links": links}
+    if isinstance(matched.similarity, Binary):
+        similarity = None
+    else:
+        similarity = matched.similarity
+        fold, _, _ = fold_of(fit, "counts", seed)
+        options["matches"] = fold_matches(similarity, record, fold)
     choice = choose(fit, candidates, folds="counts", seed=seed, **options)
-    readout = SoftmaxReadout(link=choice.link, heads=choice.heads, bootstrap=bootstrap, seed=seed).fit(fit)
-    return FitStage(behaviour, readers, choice, readout, tuple(notes), Identity.of(record))
+    readout = SoftmaxReadout(link=choice.link, heads=choice.heads, match=similarity, bootstrap=bootstrap, seed=seed)
+    readout.fit(readout.observations(record, fitted_to=True))
+    return FitStage(behaviour, readers, choice, readout, tuple(notes), Identity.of(record), matched)
 
 
 def _widest_gaps(readers: ReaderTable) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from readout.records import provenance
 from readout.records.schema import Identity
 from readout.validation import measure_behaviour, validate
 from readout.validation.cells import label_grid, mass_points
+from readout.validation.choose_match import MatchMode
 from readout.wording import counted
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def run(
     *,
     replicate: bool = True,
     beside: Mapping[str, PromptDistribution] | None = None,
+    match: MatchMode = "auto",
     seed: int = 0,
     progress: bool = False,
 ) -> RunReport:
@@ -52,6 +54,9 @@ def run(
         Draw the target a second time with another seed, for the noise floor.
     beside
         Further targets by name, predicted by the same frozen readout; recorded in ``NAME/record.zarr``.
+    match
+        "binary", "graded" or "auto" (`readout.validation.choose_match`); unless binary, the records keep the residual
+        stream of the middle layers.
     seed
         Of halves, permutations, folds and bootstrap.
     progress
@@ -61,7 +66,7 @@ def run(
     -------
     RunReport
     """
-    from readout.records.extraction import extract
+    from readout.records.extraction import ExtractionOptions, extract, middle_layers
 
     if fit.size < FEWEST_CONTEXTS:
         raise FitError(
@@ -73,12 +78,14 @@ def run(
     if replicate:
         wanted["replicate"] = drawn_again(target)
     wanted |= beside or {}
+    layers = () if match == "binary" else middle_layers(len(model.wiring.attentions))
+    options = ExtractionOptions(residual_layers=layers)
     records = {}
     for name, distribution in wanted.items():
         if progress:
             print(f"{name}: {distribution.size * distribution.queries} prompts")
-        records[name] = extract(model, distribution, out / name / "record.zarr", progress=progress)
-    stage = fit_stage(records["fit"], seed=seed)
+        records[name] = extract(model, distribution, out / name / "record.zarr", options, progress=progress)
+    stage = fit_stage(records["fit"], match=match, seed=seed)
     stage.save(out / "fit.json")
     more = {name: records[name] for name in beside or {}}
     report = report_on(stage, records["fit"], records["target"], records.get("replicate"), more, seed=seed)
@@ -113,8 +120,8 @@ def report_on(
     RunReport
     """
     _check_records(stage, fit, target, replicate, beside or {})
-    seen, held_out = Observations.from_record(fit), Observations.from_record(target)
-    again = None if replicate is None else Observations.from_record(replicate)
+    seen, held_out = _observed(stage, fit), _observed(stage, target)
+    again = None if replicate is None else _observed(stage, replicate)
     validation = validate(stage.readout, seen, held_out, replicate=again, seed=seed)
     heads = stage.readout.usable_heads_
     own = held_out.select_heads(heads)
@@ -170,12 +177,17 @@ def _check_records(
 
 
 def _beside(stage: FitStage, seen: Observations, record: xr.Dataset, seed: int) -> BesideReport:
-    target = Observations.from_record(record)
+    target = _observed(stage, record)
     return BesideReport(
         PromptDistribution.from_json(record.attrs["distribution"]),
         measure_behaviour(target),
         validate(stage.readout, seen, target, seed=seed),
     )
+
+
+def _observed(stage: FitStage, record: xr.Dataset) -> Observations:
+    """A record's observations with the match that the readout was fitted with."""
+    return stage.readout.observations(record, fitted_to=True)
 
 
 def _both(name: str, one: xr.Dataset, other: xr.Dataset) -> list[str]:

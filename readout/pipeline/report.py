@@ -101,6 +101,7 @@ class RunReport:
             "",
             stage.readers.summary(6),
             "",
+            *([] if stage.match is None else [stage.match.summary(), ""]),
             f"constants of {counted(len(stage.choice.heads), 'chosen head')} (number and link {stage.choice.link}: "
             f"{stage.choice.rule}):",
         ]
@@ -129,6 +130,7 @@ class RunReport:
             "readers": list(self.stage.readers.readers),
             "heads": list(self.stage.choice.heads),
             "link": self.stage.choice.link,
+            "match": fit["match"],
             "constants": {
                 head: {term: estimate.to_dict() for term, estimate in row.items()}
                 for head, row in self.stage.readout.constants_.items()

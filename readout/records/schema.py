@@ -98,6 +98,32 @@ class Identity:
         return cls(json.dumps(specification["model"], sort_keys=True), specification["digest"])
 
 
+def select_contexts(record: xr.Dataset, keep: np.ndarray) -> xr.Dataset:
+    """The record of these prompts only.
+
+    Parameters
+    ----------
+    record
+        A record.
+    keep
+        [prompt] True for prompts to keep: all of a context, or none.
+
+    Raises
+    ------
+    RecordError
+        When a context is cut.
+    """
+    rows = np.flatnonzero(keep)
+    if "context_row" not in record.dims:
+        return record.isel(prompt=rows)
+    count = record.sizes["context_row"]
+    by_context = np.asarray(keep, dtype=bool).reshape(count, -1)
+    whole = by_context.all(axis=1)
+    if (by_context.any(axis=1) != whole).any():
+        raise RecordError("select_contexts: expected all prompts of a context or none; select by the record's context")
+    return record.isel(prompt=rows, context_row=np.flatnonzero(whole))
+
+
 def check_record(record: xr.Dataset, where: str = "record") -> xr.Dataset:
     """Return ``record`` if it is whole, else raise `RecordError` naming what is wrong."""
     missing = [name for name in DIMS if name not in record and name not in OPTIONAL]

@@ -10,7 +10,7 @@ from readout.errors import FitError
 from readout.fitting import Observations, label_mass
 from readout.fitting.links import FLOOR, label_share, masked_softmax
 
-BASELINES = ("uniform", "label_frequency", "match", "match_log_count")
+BASELINES = ("uniform", "label_frequency", "match", "match_log_count", "similarity_log_count")
 
 
 def uniform(observations: Observations) -> Float[np.ndarray, "n l"]:
@@ -95,18 +95,20 @@ def baseline_predictions(
 ) -> tuple[dict[str, Float[np.ndarray, "n l"]], dict[str, float]]:
     """Every baseline's prediction of the target, and the constants fitted to the fit distribution.
 
+    "match" and "match_log_count" use the binary match; where the observations' match is graded, "similarity_log_count"
+    is the same with the graded one: what the similarity is worth without any attention.
+
     Returns
     -------
     name -> [n, l]; name -> constant
     """
-    constants = {
-        "match": fit_match_constant(fit, count=False),
-        "match_log_count": fit_match_constant(fit, count=True),
-    }
-    predictions = {
-        "uniform": uniform(target),
-        "label_frequency": label_frequency(target),
-        "match": match(target, constants["match"]),
-        "match_log_count": match_log_count(target, constants["match_log_count"]),
-    }
+    predictions = {"uniform": uniform(target), "label_frequency": label_frequency(target)}
+    seen, held_out = (one.with_match(one.class_match) for one in (fit, target))
+    asked = [("match", seen, held_out, False), ("match_log_count", seen, held_out, True)]
+    if fit.is_graded or target.is_graded:
+        asked.append(("similarity_log_count", fit, target, True))
+    constants = {}
+    for name, shown, hidden, count in asked:
+        constants[name] = fit_match_constant(shown, count)
+        predictions[name] = (match_log_count if count else match)(hidden, constants[name])
     return predictions, constants

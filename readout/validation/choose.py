@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from readout.errors import FitError
 from readout.fitting import LINKS, Observations, fit_constants, make_link
@@ -113,6 +114,7 @@ def choose(
     folds: int | Literal["counts"] = 5,
     rule: Literal["simplest", "minimum"] = "simplest",
     terms: Sequence[str] = ("base", "match"),
+    matches: Sequence[Float[np.ndarray, "n k"]] | None = None,
     seed: int = 0,
 ) -> Choice:
     """Choose the number of readers and the link by cross-validation over contexts, or over their label counts.
@@ -139,6 +141,9 @@ def choose(
         over to other distributions worst. "minimum": the smallest error.
     terms
         Terms of the score.
+    matches
+        The match [n, k] to use in each fold, where it was learned from the other folds (`fold_of` gives the folds);
+        None takes the observations' own.
 
     Returns
     -------
@@ -160,19 +165,9 @@ def choose(
     if rule not in ("simplest", "minimum"):
         raise FitError(f"rule: expected 'simplest' or 'minimum', got {rule!r}")
     data = fit_observations.select_heads(names)
-    fold, n_folds, told = _folds(data, folds, seed)
+    fold, n_folds, told = fold_of(data, folds, seed)
     options = [(r, link) for link in links for r in range(1, len(names) + 1)]
-    errors = {option: np.full(data.n_prompts, np.nan) for option in options}
-    for part in range(n_folds):
-        train, test = data.select_prompts(fold != part), data.select_prompts(fold == part)
-        theta = fit_constants(train, terms, covariance=False).theta
-        # A head that cannot be fitted in this fold gives no mass.
-        shown, hidden = (np.nan_to_num(masses(o, theta, tuple(terms))) for o in (train, test))
-        for r, name in options:
-            link = make_link(name).fit(shown[:, :r], train.label_probability, train.label_mask)
-            prediction = link.predict(hidden[:, :r], test.label_mask)
-            kl = prompt_errors(test.label_probability, prediction, test.label_mask)["kl"]
-            errors[r, name][fold == part] = kl
+    errors = held_out_errors(data, fold, options, terms, matches)
     best = min(options, key=lambda option: errors[option].mean())
     tried = {
         option: Candidate(
@@ -190,7 +185,48 @@ def choose(
     return Choice(names[: chosen[0]], chosen[1], tuple(tried.values()), f"{words}, {told}", n_folds, seed)
 
 
-def _folds(data: Observations, folds: int | str, seed: int) -> tuple[np.ndarray, int, str]:
+def held_out_errors(
+    data: Observations,
+    fold: Int[np.ndarray, " n"],
+    options: Sequence[tuple[int, str]],
+    terms: Sequence[str] = ("base", "match"),
+    matches: Sequence[Float[np.ndarray, "n k"]] | None = None,
+) -> dict[tuple[int, str], Float[np.ndarray, " n"]]:
+    """KL(model || prediction) of every prompt, with constants and link fitted to the other folds.
+
+    Parameters
+    ----------
+    data
+        Prompts, with the candidate heads only, the strongest first.
+    fold
+        [n] from 0.
+    options
+        Number of heads and link of each candidate.
+    terms, matches
+        As in `choose`.
+
+    Returns
+    -------
+    option -> [n]
+    """
+    errors = {option: np.full(data.n_prompts, np.nan) for option in options}
+    for part in range(int(fold.max()) + 1):
+        own = data if matches is None else data.with_match(matches[part])
+        train, test = own.select_prompts(fold != part), own.select_prompts(fold == part)
+        theta = fit_constants(train, terms, covariance=False).theta
+        # A head that cannot be fitted in this fold gives no mass.
+        seen, hidden = (np.nan_to_num(masses(o, theta, tuple(terms))) for o in (train, test))
+        for r, name in options:
+            link = make_link(name).fit(seen[:, :r], train.label_probability, train.label_mask)
+            prediction = link.predict(hidden[:, :r], test.label_mask)
+            kl = prompt_errors(test.label_probability, prediction, test.label_mask)["kl"]
+            errors[r, name][fold == part] = kl
+    return errors
+
+
+def fold_of(
+    data: Observations, folds: int | str = RANDOM_FOLDS, seed: int = 0
+) -> tuple[Int[np.ndarray, " n"], int, str]:
     """Fold of each prompt, the number of folds, and how they were made."""
     if folds == "counts":
         counts = np.sort(label_counts(data), axis=1)
