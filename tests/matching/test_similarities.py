@@ -119,7 +119,7 @@ def test_a_users_function_is_kept_by_name_and_refused_where_it_is_lost():
     given = Given(lambda one: np.full(one["demonstration_class"].shape, 0.3), "always .3")
     assert (given(data) == 0.3).all()
     read = Similarity.from_dict(given.to_dict())
-    with pytest.raises(FitError, match="'always .3' was given as a function, which a file lacks"):
+    with pytest.raises(FitError, match=r"'always \.3' was given as a function, which a file lacks"):
         read(data)
     with pytest.raises(FitError, match=r"expected \(80, 6\) numbers from 'a function', got shape \(2,\)"):
         Given(lambda one: np.zeros(2))(data)
