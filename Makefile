@@ -39,6 +39,7 @@ figures: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/extract.py
 	$(BIN)/python benchmarks/fit.py
+	$(BIN)/python benchmarks/intervene.py --prompts 8
 
 clean:
 	rm -rf $(VENV) runs build dist *.egg-info

@@ -12,21 +12,12 @@ the matching label by at least .5.
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-README = HERE.parent / "README.md"
-START, END = "<!-- built-in model: made by fits/growth_table.py -->", "<!-- end of built-in model -->"
+from readme import load, markers, print_or_write, table
+
+MARKERS = markers("built-in model", "growth_table.py")
 PARKING, SUPPRESSION, GATE, BOUND = 0.25, 0.1, 0.5, 300
-
-
-def load(name: str) -> dict[str, Any]:
-    """One of the committed results."""
-    result: dict[str, Any] = json.loads((HERE / f"{name}.json").read_text())
-    return result
 
 
 def parks(heads: dict[str, Any]) -> float:
@@ -45,11 +36,6 @@ def suppressing(found: dict[str, Any], readers: set[str]) -> list[str]:
         and head["effect"] <= -SUPPRESSION
         and head["ablated"] >= SUPPRESSION
     ]
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """Rows in Markdown."""
-    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
 
 
 def seeds_table(growth: dict[str, Any]) -> str:
@@ -107,29 +93,24 @@ def join(values: Any) -> str:
     return " / ".join(values)
 
 
-def search_table(search: dict[str, Any]) -> str:
-    """One row a variant and seed."""
-    found = [(f"the recipe, seed {seed}", None, entry) for seed, entry in sorted(search["recipe"].items())]
-    for name, variant in search["variants"].items():
-        found += [(f"{name}, seed {seed}: {variant['what']}", run, run) for seed, run in variant["seeds"].items()]
-    rows = []
-    for name, run, entry in found:
-        suppressors = entry["suppressors"]
-        sides = [entry["parking"][side] for side in ("all", "one")]
-        readers = {head for head, row in sides[0]["heads"].items() if row["reader"]}
-        gates = [f"{side['gate']['repeat']:.2f} → {side['gate']['none']:.2f}" for side in sides]
-        rows.append([name, accuracy(run) if run else "", *gates, str(len(readers))])
-        rows[-1] += [parking(side["heads"]) for side in sides]
-        rows[-1] += [f"{suppressors['log_odds']:.2f}", ", ".join(suppressing(suppressors, readers)) or "none"]
-    head = ["variant", "least accuracy", "P(matching), all repeat → none", "P(matching), one repeats → none", "readers"]
-    head += ["readers' first token, none − all repeat", "none − one repeats", "last label", "separate suppressors"]
-    return table(head, rows)
-
-
-def parking(heads: dict[str, Any]) -> str:
-    """The readers' rise of attention to the first token, marked where it counts as parking."""
-    rise = parks(heads)
-    return "no reader" if rise != rise else f"{rise:+.2f}{' (parks)' if rise >= PARKING else ''}"
+def search_told(search: dict[str, Any]) -> str:
+    """What the search found, over all its runs."""
+    runs = [*search["recipe"].values(), *(run for v in search["variants"].values() for run in v["seeds"].values())]
+    sides = [run["parking"][side]["heads"] for run in runs for side in ("all", "one")]
+    rises = [parks(heads) for heads in sides]
+    most = max(rise for rise in rises if rise == rise)
+    found = 0
+    for run in runs:
+        readers = {name for name, head in run["parking"]["all"]["heads"].items() if head["reader"]}
+        found += bool(suppressing(run["suppressors"], readers))
+    variants = ", ".join(f"{name} ({entry['what']})" for name, entry in search["variants"].items())
+    return (
+        f"The search for recipes in which readers park on the first token without a repeat, or in which separate "
+        f"suppressor heads grow, took {len(search['variants'])} variants with two seeds each beside the recipe's five: "
+        f"{variants}. In none of the {len(runs)} models do readers park: what they give the first token rises by at "
+        f"most {most:.3f} without a repeat (parking was to be {PARKING}). Separate suppressors: in {found} of "
+        f"{len(runs)}."
+    )
 
 
 def made() -> str:
@@ -145,22 +126,9 @@ def made() -> str:
         f"(at least {GATE})."
     )
     parts = [seeds_table(growth), speed]
-    if (HERE / "recipe_ablations.json").exists():
-        parts.append(ablations_table(growth, load("recipe_ablations")))
-    if (HERE / "parking_search.json").exists():
-        parts.append(search_table(load("parking_search")))
+    parts += [ablations_table(growth, load("recipe_ablations")), search_told(load("parking_search"))]
     return "\n\n".join(parts)
 
 
-def readme_with(text: str) -> str:
-    """The README with the tables between their markers."""
-    before, _, rest = README.read_text().partition(START)
-    _, _, after = rest.partition(END)
-    return f"{before}{START}\n{text}\n{END}{after}"
-
-
 if __name__ == "__main__":
-    if "--write" in sys.argv:
-        README.write_text(readme_with(made()))
-    else:
-        print(made())
+    print_or_write(made, MARKERS)

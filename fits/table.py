@@ -6,25 +6,15 @@ python fits/table.py --write    put it into README.md between its markers
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-README = HERE.parent / "README.md"
-START, END = "<!-- measured numbers: made by fits/table.py -->", "<!-- end of measured numbers -->"
+from readme import load, markers, print_or_write, shown
+from readme import table as markdown
+
+MARKERS = markers("measured numbers", "table.py")
 FITS = {"smollm2_words": "word concepts", "smollm2_trec": "TREC questions", "smollm2_agnews": "AG News"}
 HEAD = "L18H6"
-
-
-def shown(estimate: dict[str, Any] | None, digits: int = 2) -> str:
-    """Value with its interval."""
-    if estimate is None or estimate["value"] is None:
-        return "-"
-    value, low, high = (estimate[key] for key in ("value", "low", "high"))
-    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def against_chance(behaviour: dict[str, Any]) -> str:
@@ -80,24 +70,12 @@ ROWS: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
 ]
 
 
-def table() -> str:
+def made() -> str:
     """The table in Markdown."""
-    reports = [json.loads((HERE / f"{name}.json").read_text()) for name in FITS]
-    lines = [f"| SmolLM2-135M | {' | '.join(FITS.values())} |", "|---" * (len(FITS) + 1) + "|"]
-    lines += [f"| {name} | {' | '.join(made(report) for report in reports)} |" for name, made in ROWS]
-    return "\n".join(lines)
-
-
-def readme_with(made: str) -> str:
-    """The README with the table between its markers."""
-    text = README.read_text()
-    before, _, rest = text.partition(START)
-    _, _, after = rest.partition(END)
-    return f"{before}{START}\n{made}\n{END}{after}"
+    reports = [load(name) for name in FITS]
+    rows = [[name, *(told(report) for report in reports)] for name, told in ROWS]
+    return markdown(["SmolLM2-135M", *FITS.values()], rows)
 
 
 if __name__ == "__main__":
-    if "--write" in sys.argv:
-        README.write_text(readme_with(table()))
-    else:
-        print(table())
+    print_or_write(made, MARKERS)
