@@ -43,7 +43,22 @@ def log_count(observations: Observations) -> Float[np.ndarray, "n k"]:
     return np.broadcast_to(counts[:, None], observations.match.shape)
 
 
-TERMS: dict[str, Column] = {f.__name__: f for f in (base, match, gate, recency, log_count)}
+def match_log_count(observations: Observations) -> Float[np.ndarray, "n k"]:
+    """The match times the logarithm of the number of demonstrations: how the match constant drifts with length."""
+    return observations.match * log_count(observations)
+
+
+def first_occurrence(observations: Observations) -> Float[np.ndarray, "n k"]:
+    """1 at the first demonstration of each label."""
+    earlier = np.tril(np.ones((observations.mask.shape[1],) * 2, dtype=bool), -1)
+    same = observations.label[:, :, None] == observations.label[:, None, :]
+    column: np.ndarray = (~(same & earlier).any(axis=2)).astype(np.float64)
+    return column
+
+
+TERMS: dict[str, Column] = {
+    f.__name__: f for f in (base, match, gate, recency, log_count, match_log_count, first_occurrence)
+}
 
 
 def features(observations: Observations, terms: Sequence[str]) -> Float[np.ndarray, "n k d"]:
