@@ -45,7 +45,8 @@ def log_count(observations: Observations) -> Float[np.ndarray, "n k"]:
 
 def match_log_count(observations: Observations) -> Float[np.ndarray, "n k"]:
     """The match times the logarithm of the number of demonstrations: how the match constant drifts with length."""
-    return observations.match * log_count(observations)
+    column: np.ndarray = observations.match * log_count(observations)
+    return column
 
 
 def first_occurrence(observations: Observations) -> Float[np.ndarray, "n k"]:
