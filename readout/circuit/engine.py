@@ -131,9 +131,16 @@ def _part(answers: Answers, which: int | slice) -> Answers:
 def _tokenized(
     model: LanguageModel, prompts: Sequence[Prompt] | Sequence[TokenizedPrompt]
 ) -> Sequence[TokenizedPrompt]:
+    wrong = next((one for one in prompts if not isinstance(one, Prompt | TokenizedPrompt)), None)
+    if wrong is not None:
+        raise InterventionError(
+            f"expected prompts as PromptDistribution(...).prompts() gives them, got {type(wrong).__name__}"
+        )
     ready = [one for one in prompts if isinstance(one, TokenizedPrompt)]
     if len(ready) == len(prompts):
         return ready
+    if ready:
+        raise InterventionError("some prompts are tokenised and some are not: give one kind")
     return tokenize([one for one in prompts if isinstance(one, Prompt)], model.tokenizer)
 
 
@@ -176,6 +183,8 @@ def _check(
 ) -> None:
     if not prompts:
         raise InterventionError("there are no prompts to intervene on: give at least one")
+    if not interventions:
+        raise InterventionError("there are no interventions: give at least one, such as ablate([(layer, head)])")
     heads = {part.layer: part.n_heads for part in model.wiring.attentions}
     for name, given in sources.items():
         if len(given) != len(prompts):

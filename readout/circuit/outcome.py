@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from readout.errors import InterventionError
+
 
 @dataclass(frozen=True, eq=False)
 class Answers:
@@ -71,14 +73,16 @@ class Outcome:
     def log_probability(self, answers: Answers | None = None) -> Float[np.ndarray, "*interventions prompts labels"]:
         """Log-probabilities over the vocabulary; needs the normaliser."""
         chosen = answers or self.edited
-        assert chosen.log_normaliser is not None, "ask for the normaliser: intervene(..., normalise=True)"
+        if chosen.log_normaliser is None:
+            raise InterventionError("the normaliser was not computed: ask for it by intervene(..., normalise=True)")
         found: np.ndarray = chosen.logits - chosen.log_normaliser[..., None]
         return found
 
     def gap(self, answers: Answers | None = None) -> Float[np.ndarray, "*interventions prompts heads"]:
         """Attention of watched heads to matching minus to other labels."""
         attention = (answers or self.edited).attention
-        assert attention is not None, "name heads to watch: intervene(..., watch=[(layer, head)])"
+        if attention is None:
+            raise InterventionError("no head was watched: name some by intervene(..., watch=[(layer, head)])")
         gap: np.ndarray = np.nansum(np.where(self.match[:, None], attention, -attention), -1)
         return gap
 

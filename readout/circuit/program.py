@@ -168,6 +168,10 @@ def _affine(
                 f"the vector added at {type(site).__name__.lower()} of layer {site.layer} must have "
                 f"{empty.shape[-1]} numbers, it has {tuple(vector.shape)}"
             )
+        if not vector.isfinite().all():
+            raise InterventionError(
+                f"the vector added at {type(site).__name__.lower()} of layer {site.layer} must hold finite numbers"
+            )
         return 1.0, (action.strength * vector).expand(empty.shape)
     return 0.0, empty
 

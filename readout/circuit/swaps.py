@@ -90,7 +90,9 @@ def swap(
         model, list(pairs.prompts), interventions, sources={PARTNER.source: partners}, watch=watch, progress=progress
     )
     # The partner's answer and matches are other ones: it is judged by the prompt's own.
-    other = replace(intervene(model, partners, [], watch=watch), answers=own.answers, match=own.match)
+    other = replace(
+        intervene(model, partners, [Intervention("", ())], watch=watch), answers=own.answers, match=own.match
+    )
     unedited = own.logit_difference(own.unedited)
     if watch:
         gap, partner_gap = own.gap(own.unedited).mean(-1), other.gap(other.unedited).mean(-1)

@@ -167,6 +167,7 @@ def test_prompts_of_different_lengths_and_numbers_of_labels_go_together(model: L
         (Intervention.of("p", (Residual(1, Positions("label", (40,))), Zero())), "6 demonstrations"),
         (Intervention.of("p", (Residual(1, given([(1,)])), Zero())), "given for 1 prompts"),
         (Intervention.of("p", (Residual(1), Add(np.zeros(3)))), "must have 64 numbers"),
+        (Intervention.of("p", (Residual(1), Add(np.full(64, np.nan)))), "must hold finite numbers"),
         (Intervention.of("p", (Residual(1, LABELS), Patch("others", TEXTS))), "equally many"),
     ],
 )
@@ -188,7 +189,34 @@ def test_edits_that_make_no_sense_are_refused() -> None:
 
 def test_sources_must_be_as_many_as_prompts(model: LanguageModel) -> None:
     with pytest.raises(InterventionError, match="one source for each prompt"):
-        intervene(model, PROMPTS, [], sources={"few": OTHERS[:1]})
+        intervene(model, PROMPTS, [ablate([(1, 0)])], sources={"few": OTHERS[:1]})
+
+
+@pytest.mark.parametrize(
+    ("prompts", "interventions", "message"),
+    [
+        ([], [ablate([(1, 0)])], "no prompts to intervene on"),
+        (PROMPTS, [], "no interventions: give at least one"),
+        (["a text"], [ablate([(1, 0)])], "expected prompts as .* got str"),
+    ],
+)
+def test_nothing_to_do_is_refused(model: LanguageModel, prompts: list, interventions: list, message: str) -> None:
+    with pytest.raises(InterventionError, match=message):
+        intervene(model, prompts, interventions)
+
+
+def test_what_was_not_asked_for_is_refused(model: LanguageModel) -> None:
+    outcome = intervene(model, PROMPTS[:1], [ablate([(1, 0)])])
+    with pytest.raises(InterventionError, match=r"intervene\(..., normalise=True\)"):
+        outcome.log_probability()
+    with pytest.raises(InterventionError, match="no head was watched"):
+        outcome.gap()
+
+
+def test_tokenised_and_other_prompts_are_not_mixed(model: LanguageModel) -> None:
+    mixed = [*tokenize(PROMPTS[:1], model.tokenizer), *PROMPTS[1:2]]
+    with pytest.raises(InterventionError, match="give one kind"):
+        intervene(model, mixed, [ablate([(1, 0)])])
 
 
 def test_a_model_that_cannot_resume_is_run_fully(model: LanguageModel) -> None:
