@@ -81,7 +81,8 @@ def z(difference: dict[str, Any]) -> float:
 
 def terms_table(pairs: dict[str, Any]) -> str:
     """What further terms change on the targets, beside the graded match alone."""
-    names = [name for name in next(iter(pairs.values()))["pooled"] if name.startswith("graded + ")]
+    names = ["similarity + log count", "graded, random heads of the same layers"]
+    names += [name for name in next(iter(pairs.values()))["pooled"] if name.startswith("graded + ")]
     rows = [[name, *(shown(pair["pooled"][name]["minus graded"], 3) for pair in pairs.values())] for name in names]
     blind = "graded, pass blind to labels"
     told = [pair["with a blind pass"] for pair in pairs.values()]

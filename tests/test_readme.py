@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("script", ["table", "growth_table", "circuit_table"])
+@pytest.mark.parametrize("script", ["table", "growth_table", "circuit_table", "transfer_table"])
 def test_the_readmes_tables_are_made_from_the_committed_results(script: str) -> None:
     tables = importlib.import_module(script)
     readme = importlib.import_module("readme")
