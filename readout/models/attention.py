@@ -134,6 +134,25 @@ class Session:
 _ACTIVE: ContextVar[Serving | None] = ContextVar("readout_session", default=None)
 
 
+class CoreChange(Protocol):
+    """Rewrites what defines a layer's scores (longer queries and keys, say) before anything is computed from it."""
+
+    def __call__(self, module: nn.Module, core: Core) -> Core: ...
+
+
+_CHANGE: ContextVar[CoreChange | None] = ContextVar("readout_core_change", default=None)
+
+
+@contextmanager
+def changing(change: CoreChange) -> Iterator[None]:
+    """Let ``change`` rewrite every layer's core, inside a session and outside; taps and edits see the result."""
+    token = _CHANGE.set(change)
+    try:
+        yield
+    finally:
+        _CHANGE.reset(token)
+
+
 @contextmanager
 def attending(serving: Serving) -> Iterator[None]:
     """Make ``serving`` answer the attention function's calls."""
@@ -219,6 +238,9 @@ def attention(
             "know: its attention would be read wrongly. Use a model family from the table in the documentation."
         )
     core = Core(query, key, scaling or query.shape[-1] ** -0.5, softcap, s_aux)
+    change = _CHANGE.get()
+    if change is not None:
+        core = change(module, core)
     serving = _ACTIVE.get()
     if serving is None:
         return _unpacked(core, value, attention_mask), None
@@ -305,9 +327,13 @@ def _fused(
     sees: Tensor | None = None,
     is_causal: bool = False,
 ) -> Tensor:
+    width = value.shape[-1]
+    if width < query.shape[-1]:
+        # With unequal sizes torch would build the whole table of scores; zeros change no number.
+        value = F.pad(value, (0, query.shape[-1] - width))
     return F.scaled_dot_product_attention(
         query, key, value, attn_mask=sees, is_causal=is_causal, scale=core.scaling, enable_gqa=core.groups > 1
-    )
+    )[..., :width]
 
 
 def _unpacked(core: Core, value: Tensor, mask: Any) -> Tensor:

@@ -1,5 +1,7 @@
 """Taps and edits of the one attention function, against sums written out by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -161,3 +163,31 @@ def test_the_largest_tensor_grows_with_the_prompt_and_not_with_its_square(
             model.run(batch, CANDIDATES.expand(2, -1), torch.tensor([[0, 9]]), effects=True)
         sizes.append(watch.entries)
     assert sizes[1] <= 2.1 * sizes[0]
+
+
+def test_a_changed_core_is_what_sessions_taps_and_ordinary_passes_compute_with() -> None:
+    """Adding a constant to the last row's scores of a key, by one more dimension of queries and keys."""
+    model = LanguageModel(tiny("llama"))
+    tokens, key = BRANCHES[0], 3
+
+    def lengthen(module: torch.nn.Module, core: attention.Core) -> attention.Core:
+        query = torch.nn.functional.pad(core.query, (0, 1), value=1.0)
+        extra = torch.zeros(*core.key.shape[:3], 1)
+        extra[:, :, key] = 1.5 / core.scaling
+        return replace(core, query=query, key=torch.cat([core.key, extra], -1))
+
+    def bias(scores: Tensor, at: Tensor, session: Session) -> Tensor:
+        scores = scores.clone()
+        scores[..., key] += 1.5
+        return scores
+
+    wanted = run(model, [[tokens]], Edits(scores={part.layer: (bias,) for part in model.wiring.attentions}))
+    with attention.changing(lengthen):
+        found = run(model, [[tokens]])
+        with torch.no_grad():
+            logits = model.model(torch.from_numpy(tokens)[None], use_cache=False).logits[0, -1]
+    torch.testing.assert_close(found, wanted, atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        logits.log_softmax(-1)[: len(CANDIDATES)], wanted[0, : len(CANDIDATES)], atol=2e-5, rtol=0
+    )
+    assert (found - run(model, [[tokens]])).abs().max() > 1e-2
