@@ -1,1 +1,1 @@
-"""In-context routing: few-shot directions, a bias on attention logits, a trained router, and what to compare it with."""
+"""In-context routing: few-shot directions, a bias on attention logits, a trained router, and its controls."""

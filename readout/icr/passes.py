@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from contextvars import Context
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,7 +81,7 @@ def last_logits(
     # Found out before the hooks below are set: it takes a pass of its own.
     in_tuple = batch.hidden is not None and _returns_tuple(model)
     with ExitStack() as stack:
-        stack.enter_context(hooked(model.wiring.unembedding, _narrow(batch.last)))
+        stack.enter_context(unembedding_last(model, batch.last))
         if batch.hidden is not None:
             stack.enter_context(_starting_at(model, batch.layer, in_tuple))
             given = batch.hidden.to(model.dtype)
@@ -92,13 +93,17 @@ def last_logits(
     return logits[:, 0].float()
 
 
-def _narrow(last: Tensor) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+@contextmanager
+def unembedding_last(model: LanguageModel, last: Int[Tensor, " rows"]) -> Iterator[None]:
+    """Unembed only each row's last token: logits are [rows, 1, vocabulary]."""
+
     def narrow(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         hidden = args[0]
         rows = torch.arange(len(last), device=hidden.device)
         return ((hidden[rows, last.to(hidden.device)][:, None], *args[1:]), kwargs)
 
-    return narrow
+    with hooked(model.wiring.unembedding, narrow):
+        yield
 
 
 def _keeping(into: dict[int, Tensor], layer: int) -> Callable[[Tensor], Tensor]:
@@ -135,8 +140,10 @@ def _returns_tuple(model: LanguageModel) -> bool:
         seen: list[bool] = []
         block = model.wiring.attentions[0].decoder_layer
         handle = block.register_forward_hook(lambda module, args, output: seen.append(isinstance(output, tuple)))
+        token = torch.ones(1, 1, dtype=torch.long, device=model.device)
         with torch.no_grad():
-            model.model(input_ids=torch.ones(1, 2, dtype=torch.long, device=model.device), use_cache=False)
+            # In a context of its own, where no session and no routing is active.
+            Context().run(lambda: model.model(input_ids=token, use_cache=False))
         handle.remove()
         known = seen[0]
         model._layers_return_tuple = known  # type: ignore[attr-defined]

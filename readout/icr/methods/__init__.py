@@ -1,0 +1,1 @@
+"""Methods that answer a query with no demonstrations in its prompt: one interface, one file each."""
