@@ -51,18 +51,28 @@ def difference(name: str) -> Callable[[dict[str, Any]], str]:
     return lambda report: shown(report["validation"]["differences"].get(name), 3)
 
 
+def match(report: dict[str, Any]) -> str:
+    """The match that cross-validation on the fit distribution took."""
+    chosen = report.get("match")
+    if chosen is None or chosen["similarity"]["similarity"] == "binary":
+        return "binary"
+    return f"graded, entering layer {chosen['similarity']['layer']}"
+
+
 ROWS: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
     ("accuracy on the fit distribution", lambda r: against_chance(r["behaviour"])),
     ("accuracy on the held-out target", lambda r: against_chance(r["target_behaviour"])),
     ("probability on the labels (target)", lambda r: shown(r["target_behaviour"]["label_mass"])),
     ("readers", readers),
     (f"{HEAD}: attention to a matching minus to another label", lambda r: shown(reader(r)["gap"], 3)),
+    ("match", match),
     ("constants base, match", constants),
     ("R² of label masses on the target", first_r2),
     ("chosen link and number of heads", lambda r: f"{r['link']}, {len(r['heads'])}"),
     ("KL(model ‖ readout) on the target", lambda r: shown(r["validation"]["links"][r["link"]]["kl"], 3)),
     ("... minus label frequency", difference("label_frequency")),
     ("... minus match + log count, which needs no attention", difference("match_log_count")),
+    ("... minus the same similarity + log count, without attention", difference("similarity_log_count")),
     ("... minus the same fit on random heads of the same layers", difference("random_heads")),
     ("... minus the fit with matches permuted", difference("permuted_match")),
     ("share of the skill that the observed attention reaches", lambda r: shown(r["validation"]["ceiling_share"])),
