@@ -33,9 +33,11 @@ class Carrier(Protocol):
     """
 
     model: LanguageModel
-    layers: tuple[int, ...]
     rank: int
     heads: int
+
+    @property
+    def layers(self) -> tuple[int, ...]: ...
 
     def logits(self, batch: Batch, weights: Weights) -> Float[Tensor, "rows vocabulary"]: ...
 
@@ -59,7 +61,7 @@ class RoutedAttention:
 
     def __init__(self, model: LanguageModel, basis: Basis, rows: Rows = "all", trained: bool = False) -> None:
         self.model, self.trained = model, trained
-        self.layers, self.rank = basis.layers, basis.rank
+        self.rank = basis.rank
         self.heads = next(part.n_heads for part in model.wiring.attentions if part.layer == basis.layers[0])
         if trained:
             query, key = (
@@ -68,6 +70,11 @@ class RoutedAttention:
             )
             basis = Basis(query, key, f"{basis.name}, trained")
         self.routing = Routing(model, basis, rows)
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The routed layers."""
+        return self.routing.basis.layers
 
     def logits(self, batch: Batch, weights: Weights) -> Float[Tensor, "rows vocabulary"]:
         """Routed logits after each row's last token."""

@@ -205,7 +205,7 @@ class RouterTrainer:
         tensors = {name: one.detach().contiguous() for name, one in self.parameters.items()}
         for name, one in self.parameters.items():
             for key, value in self.optimizer.state[one].items():
-                tensors[f"optimizer|{name}|{key}"] = value
+                tensors[f"optimizer|{name}|{key}"] = value.contiguous()
         folder, partial = out / f"epoch-{len(self.history):03d}", out / "partial"
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()

@@ -128,7 +128,7 @@ class EncoderOnly:
             options = queries.examples[rows[0]].options
             if options in self._fitted:
                 matrix, bias = self._fitted[options]
-                found[np.ix_(rows, range(len(options)))] = (
+                found[np.ix_(rows, np.arange(len(options)))] = (
                     self._features([queries.texts[row] for row in rows]) @ matrix + bias
                 )
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +53,7 @@ class Variant:
     encoder: str = "ground"
     router: str = "query"
     carrier: str = "attention"
-    settings: RouterSettings = RouterSettings()
+    settings: RouterSettings = field(default_factory=RouterSettings)
 
 
 class Routed:

@@ -1,0 +1,176 @@
+"""In-context routing on SmolLM2-135M: fits/icr_smollm2.json.
+
+    python fits/icr.py [--until STAGE]
+
+Stages, each resumed where it stopped: choose (cross-entropy's form, on development queries), main (three seeds, 500
+items), controls (one seed), methods (one seed), layers (early, middle, all; no cached inputs, so slow). Everything read,
+trained and answered stays in runs/fits/icr_smollm2 (not committed); the JSON is written after every method.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from main_job import HERE, RUNS, rounded
+
+from readout.icr.directions import report_directions
+from readout.icr.methods.base import accuracy
+from readout.icr.methods.routed import Gated, Routed, Variant
+from readout.icr.registry import REFERENCES, SEEDLESS, known_methods, make_method
+from readout.icr.router import RouterSettings
+from readout.icr.scores import summarise
+from readout.icr.study import Study, StudySettings
+from readout.models import load_model
+
+SETTINGS = StudySettings(train=160, prompts=24, max_words=20)
+SEEDS = (0, 1, 2)
+CHOICES = ("answers", "vocabulary")
+FEW_ITEMS = 150
+"""Items of each set for controls out of domain and for other methods."""
+MAIN = ("icr", "icr, random basis")
+IN_DOMAIN_MAIN = ("icr, constant router", "icr, random encoder")
+CONTROLS = (
+    "residual stream", "icr, centroid router", "bias trained directly", "icr, shuffled router", "icr, within-domain pca",
+    "icr, paper's scale", "icr, no confidence", "icr, no sparsity", "icr, no gating", "icr, strong confidence",
+    "icr, rank 4", "icr, rank 12", "icr, own encoder", "icr, last row",
+)  # fmt: skip
+METHODS = ("task vectors", "icv", "lora on the head", "function vectors", "i2cl")
+LAYERS = ("icr, middle layers", "icr, early layers", "icr, all layers")
+STAGES = ("choose", "main", "controls", "methods", "layers")
+
+
+def variant(cross_entropy: str) -> Variant:
+    """How the study routes, but for what is chosen on development queries."""
+    return Variant(settings=RouterSettings(cross_entropy=cross_entropy, batch=8, epochs=4))  # type: ignore[arg-type]
+
+
+class Run:
+    """The study and what has come of it."""
+
+    def __init__(self) -> None:
+        self.study = Study(load_model("smollm2-135m", device="cpu"), SETTINGS, RUNS / "icr_smollm2", SEEDS, True)
+        self.right: dict[str, dict[str, np.ndarray]] = {}
+        self.told: dict[str, Any] = {"command": "python fits/icr.py", "settings": SETTINGS.to_dict()}
+        self.started = time.perf_counter()
+
+    def choose(self) -> Variant:
+        """Train with each form of cross-entropy and keep the one that is best on development queries."""
+        path = self.study.folder / "choice.json"
+        if not path.exists():
+            found = {}
+            for form in CHOICES:
+                ground = self.study.ground(0)
+                method = Routed(f"choose {form}", variant(form))
+                method.fit(ground)
+                found[form] = accuracy(method.answer(ground.development), ground.development)
+                print("development", form, round(found[form], 3), flush=True)
+            found["zero-shot"] = accuracy(ground.development.zero_shot, ground.development)
+            path.write_text(json.dumps(found))
+        self.told["development"] = json.loads(path.read_text())
+        best = max(CHOICES, key=lambda form: self.told["development"][form])
+        chosen = self.study.folder / "seed-0" / "icr"
+        if not chosen.exists():
+            shutil.copytree(self.study.folder / "seed-0" / f"choose_{best}", chosen)
+        self.told["chosen"] = best
+        return variant(best)
+
+    def add(self, name: str, base: Variant, seeds: tuple[int, ...], sets: Any = None, items: int | None = None) -> None:
+        """Try a method and write what there is."""
+        make = make_method(name, base)
+        self.right.setdefault(name, {}).update(self.study.right(make, seeds, sets, items))
+        self.write()
+
+    def write(self) -> None:
+        """Write the committed result."""
+        if "zero-shot" not in self.right:
+            return
+        result = self.told | {"training": self._training()} | self.study.scores(self.right).to_dict()
+        (HERE / "icr_smollm2.json").write_text(json.dumps(rounded(result), allow_nan=False, indent=1) + "\n")
+
+    def _training(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name in self.right:
+            for seed in SEEDS:
+                folder = self.study.folder / f"seed-{seed}" / name.replace(" ", "_")
+                for path in sorted(folder.glob("epoch-*/history.json"))[-1:]:
+                    epochs = json.loads(path.read_text())["epochs"]
+                    totals = [one["total"] for one in epochs]
+                    change = (totals[-1] - totals[-2]) / totals[-2] if len(totals) > 1 else None
+                    found.setdefault(name, {})[str(seed)] = {"loss": totals, "last_change": change}
+        return found
+
+
+def main_stage(run: Run, base: Variant) -> None:
+    """References and routing on all sets, three seeds; then the gate on the distance."""
+    settings = run.study.settings
+    run.add("zero-shot", base, (0,), settings.in_domain)
+    for number in range(len(SEEDS)):
+        for name in (*MAIN, *IN_DOMAIN_MAIN):
+            run.add(name, base, SEEDS[: number + 1], settings.in_domain)
+        for name in REFERENCES:
+            if name not in (*SEEDLESS, "few-shot"):
+                run.add(name, base, SEEDS[: number + 1], settings.in_domain)
+        if number == 0:
+            run.add("zero-shot", base, (0,))
+            run.add("few-shot", base, (0,), settings.in_domain)
+        for name in (*MAIN, "contextual calibration", "label bias, fitted", "encoder only"):
+            run.add(name, base, SEEDS[: number + 1])
+        run.told["directions"] = report_directions(run.study.vectors(0), base.rank).to_dict()
+        gate(run, base, SEEDS[: number + 1])
+    run.add("few-shot", base, (0,))
+
+
+def gate(run: Run, base: Variant, seeds: tuple[int, ...]) -> None:
+    """Zero-shot for queries far from the training domains; the bound is chosen on the held-out set."""
+    by_set: dict[str, list[np.ndarray]] = {}
+    told = {}
+    held_out = run.study.held_out()
+    for seed in seeds:
+        routed = Routed("icr", base)
+        routed.fit(run.study.ground(seed))
+        gated = Gated(routed, held_out)
+        path = run.study.folder / f"gate-{seed}.json"
+        if path.exists():
+            gated.bound = float(json.loads(path.read_text()))
+        else:
+            gated.fit(run.study.ground(seed))
+            path.write_text(json.dumps(gated.bound))
+        told[str(seed)] = gated.bound if np.isfinite(gated.bound) else str(gated.bound)
+        for name, logits in run.study.answers(make_method("icr", base), seed).items():
+            queries = run.study.test(name)
+            mixed = gated.mix(queries, logits)
+            by_set.setdefault(name, []).append(np.nanargmax(mixed, 1) == queries.answers)
+    run.told["gate"] = {"held_out": list(run.study.settings.held_out), "bounds": told}
+    run.right["icr, distance gate"] = {name: np.stack(own) for name, own in by_set.items()}
+    run.write()
+
+
+def main() -> None:
+    """Run the stages in order."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--until", choices=STAGES, default=STAGES[-1])
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    run = Run()
+    last = STAGES.index(options.until)
+    base = run.choose()
+    if last >= 1:
+        main_stage(run, base)
+    few = {"controls": CONTROLS, "methods": METHODS, "layers": LAYERS}
+    for stage in STAGES[2 : last + 1]:
+        for name in few[stage]:
+            if name in known_methods():
+                run.add(name, base, (0,), run.study.settings.in_domain, FEW_ITEMS)
+                run.add(name, base, (0,), run.study.settings.out_of_domain, FEW_ITEMS)
+    run.write()
+    print(summarise(run.study.scores(run.right).to_dict()))
+
+
+if __name__ == "__main__":
+    main()

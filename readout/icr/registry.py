@@ -1,0 +1,94 @@
+"""Methods and controls by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from readout.errors import ReadoutError
+from readout.icr.methods.base import Make
+from readout.icr.methods.plain import FewShot, ZeroShot
+from readout.icr.methods.references import ContextualCalibration, EncoderOnly, LabelBias
+from readout.icr.methods.routed import Routed, Variant
+from readout.icr.router import RouterSettings
+
+Changes = Mapping[str, Any]
+CONTROLS: Final[dict[str, Changes]] = {
+    "icr": {},
+    "icr, random basis": {"basis": "random"},
+    "icr, unmatched random basis": {"basis": "random-unmatched", "scale": "raw"},
+    "icr, within-domain pca": {"basis": "pca-within"},
+    "icr, paper's scale": {"scale": "raw"},
+    "icr, constant router": {"router": "constant"},
+    "icr, centroid router": {"router": "centroid"},
+    "icr, shuffled router": {"router": "shuffled"},
+    "icr, random encoder": {"encoder": "random"},
+    "icr, own encoder": {"encoder": "own"},
+    "bias trained directly": {"carrier": "trained", "router": "constant"},
+    "residual stream": {"carrier": "residual"},
+    "icr, last row": {"rows": "last"},
+    "icr, no confidence": {"settings": {"confidence": 0.0}},
+    "icr, no sparsity": {"settings": {"sparsity": 0.0}},
+    "icr, no gating": {"settings": {"gating": 0.0}},
+    "icr, strong confidence": {"settings": {"confidence": 0.3}},
+    "icr, rank 4": {"rank": 4},
+    "icr, rank 12": {"rank": 12},
+    "icr, early layers": {"layers": "early"},
+    "icr, middle layers": {"layers": "middle"},
+    "icr, all layers": {"layers": "all"},
+}
+"""What each control changes of in-context routing; everything else is the same, training included."""
+PLAIN: Final[dict[str, Make]] = {
+    "zero-shot": ZeroShot,
+    "few-shot": FewShot,
+    "label bias, fitted": LabelBias,
+    "contextual calibration": ContextualCalibration,
+    "encoder only": EncoderOnly,
+}
+REFERENCES: Final = ("zero-shot", "few-shot", "label bias, fitted", "contextual calibration", "encoder only")
+"""What always stands beside in-context routing."""
+SEEDLESS: Final = ("zero-shot",)
+
+
+def variant_of(name: str, base: Variant) -> Variant:
+    """A control's variant, out of the one that it changes.
+
+    Raises
+    ------
+    ReadoutError
+        If there is no such control.
+    """
+    if name not in CONTROLS:
+        raise ReadoutError(f"no control {name!r}; known are {', '.join(CONTROLS)}")
+    changes = dict(CONTROLS[name])
+    settings: RouterSettings = replace(base.settings, **changes.pop("settings", {}))
+    return replace(base, **changes, settings=settings)
+
+
+def make_method(name: str, base: Variant | None = None) -> Make:
+    """What makes a method.
+
+    Parameters
+    ----------
+    name : str
+        A key of `PLAIN` or of `CONTROLS`.
+    base : Variant, optional
+        What controls change.
+
+    Raises
+    ------
+    ReadoutError
+        If there is no such method; the message lists the known ones.
+    """
+    if name in PLAIN:
+        return PLAIN[name]
+    if name not in CONTROLS:
+        raise ReadoutError(f"no method {name!r}; known are {', '.join((*PLAIN, *CONTROLS))}")
+    variant = variant_of(name, base or Variant())
+    return lambda: Routed(name, variant)
+
+
+def known_methods() -> tuple[str, ...]:
+    """All names."""
+    return (*PLAIN, *CONTROLS)
