@@ -67,6 +67,9 @@ TREC_FOUR = replace(
     size=60,
     seed=71,
 )
+# The sources' classes and texts with the targets' label words: what a label word is worth, without the target.
+WORDS_LABELS = replace(WORDS, label_half="b", size=64, seed=131)
+TREC_LABELS = replace(TREC, label_half="b", seed=151)
 SYNTHETIC = PromptDistribution(
     task="synthetic",
     classes=4,
@@ -104,6 +107,8 @@ RECORDED = {
     "other_trec": Recorded(SMOLLM2, OTHER_TREC, blind=1),
     "other_form": Recorded(SMOLLM2, OTHER_FORM),
     "trec_four": Recorded(SMOLLM2, TREC_FOUR),
+    "words_labels": Recorded(SMOLLM2, WORDS_LABELS, 1),
+    "trec_labels": Recorded(SMOLLM2, TREC_LABELS, 1),
     "synthetic": Recorded(TINY, SYNTHETIC, 1),
     "other_synthetic": Recorded(TINY, OTHER_SYNTHETIC),
     "noisy": Recorded(TINY, NOISY),
