@@ -4,6 +4,7 @@ from readout.fitting.constants import ConstantsFit, fit_constants
 from readout.fitting.links import LINKS, Gain, GainPerHead, Link, Power, Share, label_mass, make_link
 from readout.fitting.observations import Observations
 from readout.fitting.permutations import permuted_match, split_contexts
+from readout.fitting.pooling import Pooled, pool_constants
 from readout.fitting.readers import FEWEST_CONTEXTS, ReaderRow, ReaderTable, choose_readers
 from readout.fitting.readout import SoftmaxReadout
 from readout.fitting.synthetic import draw_observations
@@ -18,6 +19,7 @@ __all__ = [
     "GainPerHead",
     "Link",
     "Observations",
+    "Pooled",
     "Power",
     "ReaderRow",
     "ReaderTable",
@@ -30,5 +32,6 @@ __all__ = [
     "label_mass",
     "make_link",
     "permuted_match",
+    "pool_constants",
     "split_contexts",
 ]
