@@ -1,6 +1,7 @@
 """The distributions that fits/transfer.py fits and predicts, and their records.
 
-    python fits/transfer_pairs.py [NAME ...]
+    python fits/transfer_pairs.py [NAME ...]       all draws of these distributions, or of all
+    python fits/transfer_pairs.py NAME:3 ...       one more draw than the study has
 
 Extracts the records into runs/transfer (or READOUT_TRANSFER), one after another; a stopped call goes on where it
 stopped. SmolLM2 takes about an hour on one core, the built-in model a few minutes.
@@ -70,6 +71,7 @@ TREC_FOUR = replace(
 # The sources' classes and texts with the targets' label words: what a label word is worth, without the target.
 WORDS_LABELS = replace(WORDS, label_half="b", size=64, seed=131)
 TREC_LABELS = replace(TREC, label_half="b", seed=151)
+TREC_LABELS_THREE = replace(TREC_LABELS, classes=3, shots=((2, 4, 6), (1, 4, 7), (4, 4, 4)), size=96, seed=152)
 SYNTHETIC = PromptDistribution(
     task="synthetic",
     classes=4,
@@ -109,6 +111,7 @@ RECORDED = {
     "trec_four": Recorded(SMOLLM2, TREC_FOUR),
     "words_labels": Recorded(SMOLLM2, WORDS_LABELS, 1),
     "trec_labels": Recorded(SMOLLM2, TREC_LABELS, 1),
+    "trec_labels_three": Recorded(SMOLLM2, TREC_LABELS_THREE, 1),
     "synthetic": Recorded(TINY, SYNTHETIC, 1),
     "other_synthetic": Recorded(TINY, OTHER_SYNTHETIC),
     "noisy": Recorded(TINY, NOISY),
@@ -122,22 +125,23 @@ def record_path(name: str, draw: int) -> Path:
 
 def record_all(names: list[str]) -> None:
     """Extract the records of these distributions (all by default): the first draw of each, then the second, ..."""
+    wanted = [(name, draw) for draw in range(DRAWS) for name, one in RECORDED.items() if draw < one.draws]
+    if names:
+        more = [(name, int(draw)) for name, _, draw in (asked.partition(":") for asked in names) if draw]
+        wanted = [(name, draw) for name, draw in wanted if name in names] + more
     from readout.models import load_model
 
     models: dict[str, Any] = {}
-    for draw in range(DRAWS):
-        for name, one in RECORDED.items():
-            if draw >= one.draws or (names and name not in names):
-                continue
-            if one.model not in models:
-                models[one.model] = load_model(one.model, device="cpu")
-            model = models[one.model]
-            layers = middle_layers(len(model.wiring.attentions))
-            options = ExtractionOptions(
-                residual_layers=layers, label_residuals=True, blind=draw >= one.draws - one.blind
-            )
-            print(f"{name}-{draw}", flush=True)
-            extract(model, one.drawn(draw), record_path(name, draw), options, progress=True)
+    for name, draw in wanted:
+        one = RECORDED[name]
+        if one.model not in models:
+            models[one.model] = load_model(one.model, device="cpu")
+        model = models[one.model]
+        layers = middle_layers(len(model.wiring.attentions))
+        blind = one.draws - one.blind <= draw < one.draws
+        options = ExtractionOptions(residual_layers=layers, label_residuals=True, blind=blind)
+        print(f"{name}-{draw}", flush=True)
+        extract(model, one.drawn(draw), record_path(name, draw), options, progress=True)
 
 
 if __name__ == "__main__":
