@@ -49,8 +49,8 @@ def pool_constants(fit: ConstantsFit) -> Pooled:
     Heads' true constants are taken as normal with mean mu and covariance T, the fitted ones as normal about them with
     the sandwich covariance V_h. T is what the fitted constants vary by beyond the mean of V_h, mu their generalised
     least squares mean, and the result the posterior mean mu + T (T + V_h)^-1 (theta_h - mu). Heads of one model read
-    the same prompts, so their errors are correlated; that is left out here and makes T a little too small. The posterior
-    covariance takes mu and T as known: with 60 heads 95 % intervals cover 92 %.
+    the same prompts, so their errors are correlated; that is left out here and makes T a little too small. The
+    posterior covariance takes mu and T as known: with 60 heads 95 % intervals cover 92 %.
 
     Parameters
     ----------

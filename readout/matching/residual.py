@@ -17,15 +17,17 @@ if TYPE_CHECKING:
     import xarray
 
 MAPS = ("logistic", "linear")
+PLACES = ("demonstration", "label")
+"""The token before a demonstration's label, where the model is about to name its class, or the label itself."""
 
 
 @dataclass(frozen=True, eq=False)
 class ResidualCosine(Similarity):
     """s = map(cos(r_i - mean over demonstrations, r_q - mean over queries)), r the residual stream entering a layer.
 
-    r_i is taken at the token before demonstration i's label, r_q at the query's last token. Both means are those of the
-    fitting record; a part `own` of the demonstrations' mean is replaced by the prompt's own, since texts of another
-    task lie elsewhere, and the queries' mean is shifted with it.
+    r_i is taken at the token before demonstration i's label (or at the label), r_q at the query's last token. Both
+    means are those of the fitting record; a part `own` of the demonstrations' mean is replaced by the prompt's own,
+    since texts of another task lie elsewhere, and the queries' mean is shifted with it.
 
     Parameters
     ----------
@@ -38,6 +40,8 @@ class ResidualCosine(Similarity):
         Share of the prompt's own mean, in [0, 1].
     blind
         Take the residual streams of a pass in which no token attends to a label before it.
+    place
+        "demonstration": r_i at the token before the label; "label": at the label.
     demonstration_mean, query_mean : [width]
         Means of the fitting record; None before `fit`.
     constants
@@ -49,6 +53,7 @@ class ResidualCosine(Similarity):
     map: str = "logistic"
     own: float = 0.5
     blind: bool = False
+    place: str = PLACES[0]
     demonstration_mean: Float[np.ndarray, " width"] | None = None
     query_mean: Float[np.ndarray, " width"] | None = None
     constants: tuple[float, ...] = ()
@@ -58,6 +63,10 @@ class ResidualCosine(Similarity):
             raise FitError(f"map: expected one of {', '.join(MAPS)}, got {self.map!r}")
         if not 0 <= self.own <= 1:
             raise FitError(f"own: expected a share in [0, 1], got {self.own!r}")
+        if self.place not in PLACES:
+            raise FitError(f"place: expected one of {', '.join(PLACES)}, got {self.place!r}")
+        if self.blind and self.place == "label":
+            raise FitError("place: a pass blind to labels keeps no residual stream at labels; take the one before them")
 
     def fit(self, record: xarray.Dataset) -> ResidualCosine:
         """Means, and for the logistic map u and v, of this record.
@@ -105,12 +114,12 @@ class ResidualCosine(Similarity):
         self, record: xarray.Dataset
     ) -> tuple[Float[np.ndarray, "c k width"], Float[np.ndarray, "n width"], np.ndarray]:
         """Residual streams before the labels (NaN: none) and at the queries, and the context row of each prompt."""
-        names = [f"{'blind_' if self.blind else ''}{place}_residual" for place in ("demonstration", "query")]
+        names = [f"{'blind_' if self.blind else ''}{place}_residual" for place in (self.place, "query")]
         missing = [name for name in names if name not in record]
         layers = [] if missing else record["residual_layer"].values.tolist()
         if missing or self.layer not in layers:
             told = f"keeps layers {', '.join(map(str, layers))}" if layers else f"lacks {', '.join(missing)}"
-            option = " and --blind" if self.blind else ""
+            option = " and --blind" if self.blind else " and --label-residuals" if self.place == "label" else ""
             raise FitError(
                 f"match: the residual stream entering layer {self.layer} is needed and the record {told}; extract it "
                 f"with --residual-layers {self.layer}{option}"
@@ -122,6 +131,7 @@ class ResidualCosine(Similarity):
     def describe(self) -> str:
         """In a few words."""
         told = f"residual cosine entering layer {self.layer}, {self.map} map"
+        told += ", at the label" if self.place == "label" else ""
         return told + (", of a pass blind to labels" if self.blind else "")
 
     def to_dict(self) -> dict[str, Any]:
@@ -137,6 +147,7 @@ class ResidualCosine(Similarity):
             "map": self.map,
             "own": self.own,
             "blind": self.blind,
+            "place": self.place,
             "demonstration_mean": plain(self.demonstration_mean),
             "query_mean": plain(self.query_mean),
             "constants": list(self.constants),
@@ -144,6 +155,7 @@ class ResidualCosine(Similarity):
 
     @classmethod
     def _read(cls, data: dict[str, Any]) -> ResidualCosine:
+        data = {"place": PLACES[0]} | data  # which files of before there was a choice do not name
         fields_of(data, [f.name for f in fields(cls)], "match")
         with reading("match"):
             means = [data[key] for key in ("demonstration_mean", "query_mean")]
@@ -151,7 +163,8 @@ class ResidualCosine(Similarity):
             constants = tuple(float(value) for value in data["constants"])
             if data["map"] == "logistic" and one is not None and len(constants) != 2:
                 raise FitError(f"match: a logistic map has two constants, got {len(constants)}")
-            return cls(int(data["layer"]), data["map"], float(data["own"]), bool(data["blind"]), one, two, constants)
+            own, blind, place = float(data["own"]), bool(data["blind"]), str(data["place"])
+            return cls(int(data["layer"]), data["map"], own, blind, place, one, two, constants)
 
 
 def _unit(vectors: Float[np.ndarray, "*rows width"]) -> Float[np.ndarray, "*rows width"]:

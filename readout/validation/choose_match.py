@@ -99,7 +99,7 @@ class MatchChoice:
 
 
 def graded_candidates(record: xarray.Dataset, heads: Sequence[str]) -> list[Similarity]:
-    """The residual cosines that a record allows: of the layers kept, those that no reader has written to yet.
+    """The residual cosines that a record allows: of the layers and places kept, those no reader has written to yet.
 
     Parameters
     ----------
@@ -111,7 +111,9 @@ def graded_candidates(record: xarray.Dataset, heads: Sequence[str]) -> list[Simi
     if "query_residual" not in record or not heads:
         return []
     first = min(_layer(head) for head in heads)
-    return [ResidualCosine(int(layer)) for layer in record["residual_layer"].values if layer <= first]
+    places = ["demonstration"] + (["label"] if "label_residual" in record else [])
+    layers = [int(layer) for layer in record["residual_layer"].values if layer <= first]
+    return [ResidualCosine(layer, place=place) for place in places for layer in layers]
 
 
 def _varies(similarity: Similarity, record: xarray.Dataset) -> bool:

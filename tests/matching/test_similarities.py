@@ -141,6 +141,34 @@ def test_a_readout_keeps_its_similarity_in_its_file(tmp_path):
     assert read.predict_mass(other) == pytest.approx(readout.predict_mass(other), abs=1e-6)
 
 
+def test_the_residual_stream_at_the_labels_is_tried_where_the_record_keeps_it():
+    data = record(noise=0.6)
+    moved = data.assign(
+        label_residual=data["demonstration_residual"],
+        demonstration_residual=data["demonstration_residual"].roll(demonstration=1),
+    )
+    observed = Observations.from_record(moved)
+    choice = choose_match(moved, observed, observed.heads)
+    assert choice.similarity.describe() == "residual cosine entering layer 4, logistic map, at the label"
+    at_label = ResidualCosine(4, place="label").fit(moved)
+    assert at_label(moved) == pytest.approx(ResidualCosine(4).fit(data)(data))
+    assert Similarity.from_dict(at_label.to_dict())(moved) == pytest.approx(at_label(moved), abs=1e-6)
+
+
+def test_a_file_of_before_places_could_be_chosen_is_read_as_the_token_before_the_label():
+    data = record()
+    kept = ResidualCosine(4).fit(data).to_dict()
+    del kept["place"]
+    assert Similarity.from_dict(kept)(data) == pytest.approx(ResidualCosine(4).fit(data)(data), abs=1e-6)
+
+
+def test_a_blind_pass_has_no_residual_stream_at_labels():
+    with pytest.raises(FitError, match="keeps no residual stream at labels"):
+        ResidualCosine(4, blind=True, place="label")
+    with pytest.raises(FitError, match="place: expected one of demonstration, label, got 'query'"):
+        ResidualCosine(4, place="query")
+
+
 @pytest.mark.parametrize(
     ("similarity", "message"),
     [
