@@ -7,6 +7,11 @@ Two ways, both frozen before a target is opened: from the source's own label wor
 words with like unembeddings have; and from the target's words in prompts of the source's classes and texts. Every
 prediction is given both, the baseline too: else the readout would be ahead by what has nothing to do with attention.
 Writes fits/transfer_labels.json.
+
+The ways were settled before the targets of fits/transfer.py were scored with them, but for one thing: a first record of
+TREC's prompts with the target's words had 64 contexts of two classes, about three a word, and the effects it gave were
+worth half of those from the words' record; a record of 96 contexts of three classes took its place. Hence one more
+draw of each target, made after that and scored once: "fresh draw".
 """
 
 from __future__ import annotations
@@ -29,8 +34,10 @@ from readout.validation import baseline_predictions, prompt_errors
 from readout.validation.baselines import label_frequency
 from readout.validation.controls import ceiling_prediction
 
-KNOWN = {"words": "words_labels", "trec": "trec_labels"}
+KNOWN = {"words": "words_labels", "trec": "trec_labels_three"}
 """The record of each source's classes and texts with the label words of the second half of the pool."""
+FRESH = DRAWS
+"""The draw that was made after all choices."""
 FREQUENCY, CEILING = "label frequency", "ceiling"
 ALIKE, SAME, SHUFFLED = "words with like unembeddings", "the same words", "the same words, shuffled"
 
@@ -49,10 +56,12 @@ def label_vectors(name: str) -> dict[int, np.ndarray]:
 
 
 def _ids(pair: tuple[str, str]) -> set[int]:
-    names = [(one, draw) for one in (*pair, *([KNOWN[pair[0]]] if pair[0] in KNOWN else [])) for draw in range(DRAWS)]
+    names = [
+        (one, draw) for one in (*pair, *([KNOWN[pair[0]]] if pair[0] in KNOWN else [])) for draw in range(FRESH + 1)
+    ]
     found: set[int] = set()
     for one, draw in names:
-        if draw < RECORDED[one].draws:
+        if record_path(one, draw).exists():
             ids = open_record(record_path(one, draw))["label_id"].values
             found |= set(ids[ids >= 0].tolist())
     return found
@@ -140,7 +149,7 @@ def main() -> None:
         model = RECORDED[source].model
         met = set(words["graded", SAME].ids.tolist()) if source in KNOWN else set()
         draws, rows = [], {}
-        for draw in range(DRAWS):
+        for draw in [draw for draw in range(FRESH + 1) if record_path(target, draw).exists()]:
             record = open_record(record_path(target, draw)).load()
             ids = record["label_id"].values
             # names as labels occur in no prompt of a source: only the first way is open
@@ -148,7 +157,12 @@ def main() -> None:
             kl = scores(stage, opened[source], record, use, vectors[model])
             draws.append((kl, Observations.from_record(record).context))
             rows[str(draw)] = {name: float(values.mean()) for name, values in kl.items()}
-        result["pairs"][pair] = {"model": model, "draws": rows, "pooled": pooled(draws)}
+        result["pairs"][pair] = {
+            "model": model,
+            "draws": rows,
+            "pooled": pooled(draws[:DRAWS]),
+            "fresh draw": pooled(draws[FRESH:]) if len(draws) > FRESH else None,
+        }
         write(result)
         print(pair, {name: round(row["kl"]["value"], 3) for name, row in result["pairs"][pair]["pooled"].items()})
 

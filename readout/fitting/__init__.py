@@ -1,6 +1,7 @@
 """Fitting the softmax readout; free of torch. The lmfit bridge is in `readout.fitting.lmfit_bridge`."""
 
 from readout.fitting.constants import ConstantsFit, fit_constants
+from readout.fitting.label_words import LabelWords, fit_label_words
 from readout.fitting.links import LINKS, Gain, GainPerHead, Link, Power, Share, label_mass, make_link
 from readout.fitting.observations import Observations
 from readout.fitting.permutations import permuted_match, split_contexts
@@ -17,6 +18,7 @@ __all__ = [
     "ConstantsFit",
     "Gain",
     "GainPerHead",
+    "LabelWords",
     "Link",
     "Observations",
     "Pooled",
@@ -29,6 +31,7 @@ __all__ = [
     "draw_observations",
     "features",
     "fit_constants",
+    "fit_label_words",
     "label_mass",
     "make_link",
     "permuted_match",
