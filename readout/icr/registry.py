@@ -8,9 +8,14 @@ from typing import Any, Final
 
 from readout.errors import ReadoutError
 from readout.icr.methods.base import Make
+from readout.icr.methods.function_vectors import FunctionVectors
+from readout.icr.methods.i2cl import ImplicitContext
+from readout.icr.methods.icv import InContextVectors
+from readout.icr.methods.lora_head import LoraHead
 from readout.icr.methods.plain import FewShot, ZeroShot
 from readout.icr.methods.references import ContextualCalibration, EncoderOnly, LabelBias
 from readout.icr.methods.routed import Routed, Variant
+from readout.icr.methods.task_vectors import TaskVectors
 from readout.icr.router import RouterSettings
 
 Changes = Mapping[str, Any]
@@ -45,6 +50,11 @@ PLAIN: Final[dict[str, Make]] = {
     "label bias, fitted": LabelBias,
     "contextual calibration": ContextualCalibration,
     "encoder only": EncoderOnly,
+    "task vectors": TaskVectors,
+    "function vectors": FunctionVectors,
+    "icv": InContextVectors,
+    "i2cl": ImplicitContext,
+    "lora on the head": LoraHead,
 }
 REFERENCES: Final = ("zero-shot", "few-shot", "label bias, fitted", "contextual calibration", "encoder only")
 """What always stands beside in-context routing."""

@@ -121,7 +121,7 @@ def answers_after(
     batch_tokens : int
         Most tokens of endings in a batch.
     """
-    given = _cache_argument(model)
+    given = cache_argument(model)
     first = torch.tensor([list(prefix)], device=model.device)
     # only the cache is wanted: the head need not unembed the whole beginning
     kept = getattr(model.model(input_ids=first, use_cache=True, logits_to_keep=1), given)
@@ -138,6 +138,6 @@ def answers_after(
     return found
 
 
-def _cache_argument(model: LanguageModel) -> str:
+def cache_argument(model: LanguageModel) -> str:
     """How this version of transformers calls the keys and values of past tokens."""
     return "cache" if "cache" in inspect.signature(type(model.model).forward).parameters else "past_key_values"
