@@ -60,7 +60,7 @@ def main() -> None:
         record = open_record(record_path(source, 0))
         kept = frozen[source]["graded"]
         form = KeyQueryMeans(SMOLLM2, LAYER, HEAD, loaded=model)
-        graded = ResidualCosine(LAYER)
+        graded = ResidualCosine(LAYER, "linear" if "linear map" in kept["match"] else "logistic")
         if source not in result["cross-validation"]:
             observed = Observations.from_record(record)
             choice = choose_match(record, observed, kept["heads"], "auto", [form, graded], folds="counts")
