@@ -10,7 +10,7 @@ from typing import Any
 
 from readme import load, markers, print_or_write, shown, table
 
-from readout.circuit.claim import TITLES
+from readout.circuit.claim import LEVEL, TITLES
 
 MARKERS = markers("claims", "circuit_table.py")
 MODELS = {"circuit_tiny": "tiny", "circuit_smollm2": "SmolLM2-135M"}
@@ -43,10 +43,15 @@ def value(control: Any) -> str:
 
 def parts(report: dict[str, Any], role: str) -> str:
     """Names of the parts of one role, with their effect."""
-    found = [p for claim in report["claims"].values() for p in claim["parts"] if p["role"] == role]
+    found = [p for claim in report["claims"].values() for p in claim["parts"] if p["role"] == role and holds(p)]
     found += [part for part in report["token_heads"] if part["role"] == role]
     names = [f"{part['name']} {shown(part['effect'])}" for part in found[:MOST]]
     return ", ".join(names) + (f", ... ({len(found)})" if len(found) > MOST else "") if names else "none"
+
+
+def holds(part: dict[str, Any]) -> bool:
+    """Whether a part's effect is above 0 on the prompts that did not choose it."""
+    return bool(part["effect"]["low"] > 0 and part["p"] is not None and part["p"] < LEVEL)
 
 
 def residual(report: dict[str, Any]) -> str:

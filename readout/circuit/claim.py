@@ -94,6 +94,11 @@ class Part:
     p_method: str = ""
     evidence: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def holds(self) -> bool:
+        """Whether the effect is above 0 on the testing prompts, by its interval and its p-value."""
+        return bool(self.effect.low > 0 and self.p < LEVEL)
+
     def summary(self) -> str:
         """One line."""
         control = f", control {self.control.value:.3f}" if self.control else ""

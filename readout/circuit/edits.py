@@ -7,6 +7,7 @@ edits made in one pass.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,6 +124,22 @@ class Edit:
     action: Action
 
     def __post_init__(self) -> None:
+        if not isinstance(self.site, Site):
+            raise InterventionError(
+                f"an edit is made at Heads, Residual or Edges, got {self.site!r}: give (where, what), such as "
+                "(Residual(1), Zero())"
+            )
+        if not isinstance(self.action, Action):
+            raise InterventionError(
+                f"an edit is Mean(), Zero(), Resample(), Patch(...), Add(...), Scale(...) or Block(), "
+                f"got {self.action!r}"
+            )
+        if isinstance(self.action, Add | Scale):
+            size = self.action.strength if isinstance(self.action, Add) else self.action.factor
+            if not isinstance(size, int | float) or not math.isfinite(size):
+                raise InterventionError(
+                    f"{type(self.action).__name__}: expected a finite number as strength or factor, got {size!r}"
+                )
         if isinstance(self.site, Edges):
             if not isinstance(self.action, Block | Add):
                 raise InterventionError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -80,6 +80,10 @@ def intervene(
     InterventionError
         If an intervention names a layer, head or source that does not exist, or lists do not fit.
     """
+    if method not in get_args(Method):
+        raise InterventionError(f"method: expected one of {', '.join(get_args(Method))}, got {method!r}")
+    if batch_tokens < 1:
+        raise InterventionError(f"batch_tokens: expected a positive number, got {batch_tokens!r}")
     own = _tokenized(model, prompts)
     lists = {name: _tokenized(model, given) for name, given in (sources or {}).items()}
     _check(model, own, interventions, lists, watch)

@@ -1,10 +1,10 @@
 """A reader's two constants from class means of its queries and keys: nothing is fitted to attention.
 
 The attention on a label is exp(s) / sum exp(s'), with s = q . k / sqrt(d) after the rotary embedding. Here the query
-is the mean query of its class, the key at a label the mean key of labels after that class, and every other token's key the
-mean of its kind (first token, demonstration text, query text, query, template), all turned by the rotary embedding at
-their true positions. With R the log of the summed exp(s') of the tokens that are no labels, s - R is what the readout
-calls b + a m: its mean over demonstrations of other classes is b, and over those of the query's class b + a.
+is the mean query of its class, the key at a label the mean key of labels after that class, and every other token's key
+the mean of its kind (first token, demonstration text, query text, query, template), all turned by the rotary embedding
+at their true positions. With R the log of the summed exp(s') of the tokens that are no labels, s - R is what the
+readout calls b + a m: its mean over demonstrations of other classes is b, over those of the query's class b + a.
 """
 
 from __future__ import annotations

@@ -120,7 +120,13 @@ class Program:
         amount = -torch.inf if isinstance(action, Block) else action.strength  # type: ignore[union-attr]
         heads = site.heads or range(values.n_heads(site.layer))
         store = self._scores[site.layer]
-        for token, key in paired(site, tokens, prompt, number):
+        found = paired(site, tokens, prompt, number)
+        if not found:
+            raise InterventionError(
+                f"no edge of layer {site.layer} from {site.at.role} to an earlier {site.keys.role} is there to edit"
+                + ("" if site.pairing == "all" else f" with pairing {site.pairing!r}, which starts at labels or cues")
+            )
+        for token, key in found:
             store.extend((row, head, token, key, amount) for head in heads)
 
     @property

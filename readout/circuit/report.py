@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,7 +80,10 @@ class CircuitReport:
             "",
             f"  claim  supported  {'effect':<25}{'control':>8}{'p':>8}   what is claimed",
         ]
-        lines += [_line(claim) for claim in self.claims]
+        for claim in self.claims:
+            lines.append(_line(claim))
+            lines += [_component(one) for one in claim.curves.get("components", ())]
+        lines += ["", "supported by a rule that circuit.json gives with each claim, as it does measures and notes"]
         lines += ["", *self._roles()]
         if not self.has_ground:
             lines.append("WITHOUT GROUND: the model does not do this task; no claim can be supported")
@@ -88,9 +93,9 @@ class CircuitReport:
         """Names by role."""
         lines = []
         for role in dict.fromkeys(part.role for part in self.parts):
-            own = list(dict.fromkeys(part.name for part in self.parts if part.role == role))
+            own = list(dict.fromkeys(part.name for part in self.parts if part.role == role and part.holds))
             more = f", ... ({len(own)})" if len(own) > _MOST_NAMES else ""
-            lines.append(f"  {role:<16}{', '.join(own[:_MOST_NAMES])}{more}")
+            lines.append(f"  {role:<16}{', '.join(own[:_MOST_NAMES]) or 'none on the testing half'}{more}")
         return lines
 
     def to_dict(self) -> dict[str, Any]:
@@ -148,6 +153,17 @@ def _line(claim: Claim) -> str:
     effect = claim.effect.summary() if claim.effect.value == claim.effect.value else "-"
     start = f"  {claim.number:>5}  {claim.supported:<9}  {effect:<25}{control:>8}{told:>8}   "
     return start + textwrap.shorten(claim.title, max(20, _WIDTH - len(start)), placeholder=" ...")
+
+
+def _component(one: Mapping[str, Any]) -> str:
+    """A claim of several components is as good as its worst; each is shown."""
+    effect, control, p = Estimate.from_dict(one["effect"]), one["control"]["value"], one["p"]
+    told = [effect.summary() if math.isfinite(effect.value) else "-"]
+    told += [
+        "-" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
+        for value, digits in ((control, 3), (p, 4))
+    ]
+    return f"         {one['supported']:<9}  {told[0]:<25}{told[1]:>8}{told[2]:>8}     {one['name']}"
 
 
 def load_claim(path: Path) -> Claim:

@@ -9,7 +9,7 @@ import click
 
 @click.command("train")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="folder of the run")
-@click.option("--seed", default=0, show_default=True, help="seed of weights and data")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="seed of weights and data")
 @click.option("--preset", default="tiny", show_default=True, help="recipe by name")
 @click.option("--json", "as_json", is_flag=True, help="print history.json and nothing else")
 def command(out: Path, seed: int, preset: str, as_json: bool) -> None:

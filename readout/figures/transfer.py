@@ -1,4 +1,4 @@
-"""The transfer study: errors on held-out distributions beside what needs no attention, and constants that move or stay."""
+"""The transfer study: held-out errors beside what needs no attention, and constants that move or stay."""
 
 from __future__ import annotations
 

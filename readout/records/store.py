@@ -124,7 +124,8 @@ def _dataset(store: Any, where: str) -> xr.Dataset:
         record = xr.open_zarr(store, consolidated=False, chunks=None, mask_and_scale=False).load()
     except Exception as error:  # zarr, its codecs and JSON each raise their own on a damaged store
         raise RecordError(
-            f"{where} is not a readable record ({type(error).__name__}: {error}); delete it and extract it again"
+            f"{where} is not a readable record ({type(error).__name__}: {error}); give the folder "
+            "of a record (a run's is fit/record.zarr); if it is damaged, delete it and extract it again"
         ) from error
     if WRITTEN not in record:
         raise RecordError(f"{where} is not a record: it lacks {WRITTEN}; make it with readout extract")
