@@ -3,8 +3,8 @@
     python fits/icr.py [--until STAGE]
 
 Stages, each resumed where it stopped: choose (cross-entropy's form, on development queries), main (three seeds, 500
-items), controls (one seed), methods (one seed), layers (early, middle, all; no cached inputs, so slow). Everything read,
-trained and answered stays in runs/fits/icr_smollm2 (not committed); the JSON is written after every method.
+items), controls (one seed), methods (one seed), layers (early, middle, all; no cached inputs, so slow). Everything read
+or trained stays in runs/fits/icr_smollm2 (not committed); the JSON is written after every method.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ FEW_ITEMS = 150
 MAIN = ("icr", "icr, random basis")
 IN_DOMAIN_MAIN = ("icr, constant router", "icr, random encoder")
 CONTROLS = (
-    "residual stream", "icr, centroid router", "bias trained directly", "icr, shuffled router", "icr, within-domain pca",
+    "residual stream", "icr, centroid router", "bias trained directly", "icr, shuffled router",
+    "icr, within-domain pca",
     "icr, paper's scale", "icr, no confidence", "icr, no sparsity", "icr, no gating", "icr, strong confidence",
     "icr, rank 4", "icr, rank 12", "icr, own encoder", "icr, last row",
 )  # fmt: skip
