@@ -10,7 +10,7 @@ import click
 from readout import __version__
 from readout.errors import ReadoutError
 
-COMMANDS = ("run", "circuit", "prompts", "extract", "fit", "validate", "train", "models")
+COMMANDS = ("run", "circuit", "icr", "prompts", "extract", "fit", "validate", "train", "models")
 BAD_INPUT = 2
 NO_GROUND = 3
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
 
 from readout.errors import ReadoutError
-from readout.matching.encoder import encode, encoder_folder
+from readout.matching.encoder import BATCH, encoder_folder
 from readout.models import LanguageModel
 from readout.statistics import generator
 
@@ -39,8 +40,37 @@ def make_encoder(name: str, model: LanguageModel, seed: int = 0) -> Encode:
         return lambda texts: own_embedding(model, texts)
     if name == "random":
         return lambda texts: random_vectors(texts, RANDOM_WIDTH, seed)
-    folder = str(encoder_folder("" if name == "minilm" else name))
-    return lambda texts: encode(tuple(texts), folder)
+    return SentenceEncoder(str(encoder_folder("" if name == "minilm" else name)))
+
+
+class SentenceEncoder:
+    """A sentence encoder that stays loaded and keeps what it has encoded: the mean over a text's tokens.
+
+    Parameters
+    ----------
+    folder : str
+        As transformers writes it.
+    """
+
+    def __init__(self, folder: str) -> None:
+        from transformers import AutoModel, AutoTokenizer
+
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        self.model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+        self._known: dict[str, np.ndarray] = {}
+
+    def __call__(self, texts: Sequence[str]) -> Features:
+        """Embeddings [texts, width]."""
+        new = sorted({text for text in texts if text not in self._known}, key=len)
+        for start in range(0, len(new), BATCH):
+            some = new[start : start + BATCH]
+            batch = self.tokenizer(some, padding=True, truncation=True, return_tensors="pt")
+            with torch.inference_mode():
+                hidden = self.model(**batch).last_hidden_state
+            weight = batch["attention_mask"][..., None].float()
+            means = ((hidden * weight).sum(1) / weight.sum(1)).double().numpy()
+            self._known |= dict(zip(some, means, strict=True))
+        return np.stack([self._known[text] for text in texts])
 
 
 @torch.inference_mode()

@@ -214,6 +214,45 @@ def balanced(examples: Sequence[Example], each: int, seed: int) -> list[Example]
     return [chosen[i] for i in draw.permutation(len(chosen))]
 
 
+def sample(examples: Sequence[Example], size: int, least: int, seed: int) -> list[Example]:
+    """Random examples, with at least so many of each answer that there is (TREC has an answer in 60 queries).
+
+    Parameters
+    ----------
+    examples : sequence of Example
+    size : int
+        How many.
+    least : int
+        Of each answer; those that are missing take the place of the last of the commonest answer.
+    seed : int
+        Seed of the draw.
+
+    Raises
+    ------
+    PromptError
+        If there are fewer of an answer, or not room for all.
+    """
+    mixed = [examples[i] for i in generator(seed).permutation(len(examples))]
+    chosen, rest = mixed[:size], mixed[size:]
+    answers = sorted({one.answer for one in mixed})
+    if least * len(answers) > size:
+        raise PromptError(
+            f"{mixed[0].dataset}: {size} training queries cannot hold {least} of each of {len(answers)} answers; "
+            f"ask for {least * len(answers)} or more"
+        )
+    for answer in answers:
+        while sum(one.answer == answer for one in chosen) < least:
+            found = next((one for one in rest if one.answer == answer), None)
+            if found is None:
+                raise PromptError(f"{mixed[0].dataset}: fewer than {least} examples have the answer {answer}")
+            counts = [sum(one.answer == other for one in chosen) for other in answers]
+            commonest = answers[counts.index(max(counts))]
+            place = max(i for i, one in enumerate(chosen) if one.answer == commonest)
+            chosen[place] = found
+            rest.remove(found)
+    return chosen
+
+
 def few_shot(demonstrations: Sequence[Example]) -> str:
     """Demonstrations as a text that a query's prompt can follow: each on its own, a line break after it."""
     return "".join(f"{one.prompt} {one.options[one.answer]}\n" for one in demonstrations)

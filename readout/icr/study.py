@@ -17,13 +17,16 @@ from readout.icr.basis import third
 from readout.icr.datasets import DATA_SETS, FAR, IN_DOMAIN, NEAR
 from readout.icr.directions import Vectors, few_shot_prompts, read_vectors
 from readout.icr.encoders import make_encoder
-from readout.icr.examples import Example, digest, load_split, without_overlap
+from readout.icr.examples import Example, digest, load_split, sample, without_overlap
 from readout.icr.methods.base import Ground, Make, Method
 from readout.icr.queries import Queries, join, read_queries
 from readout.icr.scores import Scores, right_answers
 from readout.models import LanguageModel
 from readout.models.sources import is_built_in
-from readout.statistics import generator
+
+
+SPARE = 4
+"""Times as many candidates as are needed are looked through for texts that overlap with training queries."""
 
 
 @dataclass(frozen=True)
@@ -169,19 +172,21 @@ class Study:
 
     def train_examples(self, seed: int) -> dict[str, tuple[Example, ...]]:
         """Training examples of a seed, by data set."""
-        found = {}
-        for place, name in enumerate(self.settings.in_domain):
-            pool = self._split(name).train
-            order = generator(seed * 613 + place).permutation(len(pool))[: self.settings.train]
-            found[name] = tuple(pool[i] for i in order)
-        return found
+        settings = self.settings
+        # A demonstration is never its own query, so the prompts need one more than they show.
+        least = max(settings.shots + 1, settings.demonstrations)
+        return {
+            name: tuple(sample(self._split(name).train, settings.train, least, seed * 613 + place))
+            for place, name in enumerate(settings.in_domain)
+        }
 
     def ground(self, seed: int) -> Ground:
         """What methods of a seed learn from; made once."""
         if seed not in self._grounds:
             train = self.train_examples(seed)
+            size = self.settings.development
             development = {
-                name: without_overlap(self._split(name).development, own)[: self.settings.development]
+                name: without_overlap(self._split(name).development[: SPARE * size], own)[:size]
                 for name, own in train.items()
             }
             self._grounds[seed] = Ground(
@@ -226,7 +231,8 @@ class Study:
         """A data set's test queries: the first that share no text with any seed's training queries."""
         if name not in self._tests:
             used = [one for seed in self.seeds for own in self.train_examples(seed).values() for one in own]
-            chosen = without_overlap(self._split(name).test, used)[: self.settings.test]
+            size = self.settings.test
+            chosen = without_overlap(self._split(name).test[: SPARE * size], used)[:size]
             self._tests[name] = self.read(chosen)
         return self._tests[name]
 

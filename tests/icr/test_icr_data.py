@@ -7,7 +7,7 @@ import pytest
 
 from readout.errors import PromptError, ReadoutError
 from readout.icr.datasets import DATA_SETS, PAPER_TWELVE, data_set
-from readout.icr.examples import Example, balanced, few_shot, load_split, without_overlap
+from readout.icr.examples import Example, balanced, few_shot, load_split, sample, without_overlap
 from readout.icr.queries import answer_ids
 from readout.icr.study import StudySettings
 from readout.models import LanguageModel
@@ -105,6 +105,19 @@ def test_balanced_draws_take_as_many_of_each_answer() -> None:
     assert drawn != balanced(pool, 3, 1)
     with pytest.raises(PromptError, match="10 examples"):
         balanced(pool, 11, 0)
+
+
+def test_a_sample_holds_enough_of_a_rare_answer() -> None:
+    pool = [example(f"text {i}", int(i % 50 == 0)) for i in range(400)]
+    drawn = sample(pool, 40, 3, 0)
+    assert len(drawn) == len({one.text for one in drawn}) == 40
+    assert sum(one.answer for one in drawn) == 3
+    plain = sample(pool, 40, 0, 0)
+    assert len(set(drawn) & set(plain)) >= 37
+    with pytest.raises(PromptError, match="fewer than 9 examples"):
+        sample(pool, 40, 9, 0)
+    with pytest.raises(PromptError, match="ask for 60"):
+        sample(pool, 40, 30, 0)
 
 
 def test_demonstrations_are_prompt_space_answer_and_a_line_break() -> None:
