@@ -92,7 +92,7 @@ class GateFall:
     readers : tuple of str
         Readers among them.
     excess : float
-        Mean gate of the readers less that of the other heads of their layers; NaN where no reader is routed.
+        Mean gate of the readers less that of the other heads of their layers; NaN where no routed layer has both.
     excess_by_seed : tuple of float
     p : float
         Two-sided, of the excess: rank among draws of as many random heads of the same layers.
@@ -157,7 +157,7 @@ def gate_fall(
         tuple(head_name(*head) for head in own),
         excess,
         tuple(by_seed.tolist()),
-        float((1 + (np.abs(drawn) >= abs(excess) - 1e-12).sum()) / (1 + DRAWS)) if own else float("nan"),
+        float("nan") if np.isnan(excess) else float((1 + (np.abs(drawn) >= abs(excess) - 1e-12).sum()) / (1 + DRAWS)),
         value,
         p,
     )
@@ -166,6 +166,8 @@ def gate_fall(
 def _excess(gates: Float[np.ndarray, "layers heads"], mark: np.ndarray) -> np.ndarray:
     """Mean over marked heads [..., layers, heads] of the gate less the mean of their layer's others."""
     count = mark.sum(-1, keepdims=True)
+    # a layer without other heads has nothing to compare with
+    mark = mark & (count < gates.shape[1])
     others = np.where(mark, 0.0, gates).sum(-1, keepdims=True) / np.maximum(gates.shape[1] - count, 1)
     n_marked = mark.sum((-2, -1))
     total = np.where(mark, gates - others, 0.0).sum((-2, -1))
@@ -288,12 +290,12 @@ def summarise_bridge(result: Mapping[str, Any]) -> str:
     lines = [f"readers of the circuit: {', '.join(result['readers'])}"]
     for name, one in result["gates"].items():
         if one["excess"] is None:
-            lines.append(f"{name}: none of them is routed; gate and ablation: rho {_told(one['correlation'])}")
-            continue
-        lines.append(
-            f"{name}: readers' gates ({', '.join(one['readers'])}) less their layers' others {one['excess']:+.3f} "
-            f"(p {one['p']:.3f}); gate and ablation: rho {_told(one['correlation'])} (p {_told(one['correlation_p'])})"
-        )
+            fall = "no routed layer has readers and others"
+        else:
+            who = ", ".join(one["readers"])
+            fall = f"gates of {who} less their layers' others {one['excess']:+.3f} (p {one['p']:.3f})"
+        rank = f"rho {_told(one['correlation'])} (p {_told(one['correlation_p'])})"
+        lines.append(f"{name}: {fall}; gate and fall by ablation, within layers: {rank}")
     for measure, by_condition in result["change"].items():
         lines += ["", f"{MEASURES[measure]}; in brackets the change from zero-shot"]
         for name, level in result["level"][measure].items():

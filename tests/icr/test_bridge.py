@@ -77,6 +77,15 @@ def test_without_a_routed_reader_there_is_no_excess() -> None:
     assert found.to_dict()["excess"] is None
 
 
+def test_a_layer_whose_heads_are_all_readers_compares_with_nothing() -> None:
+    gates = np.array([[[0.9, 0.9], [0.6, 0.1]]])
+    found = gate_fall(gates, LAYERS, CircuitHeads(((2, 0), (2, 1), (3, 0)), {}))
+    assert found.excess == pytest.approx(0.5)
+    alone = gate_fall(gates, LAYERS, CircuitHeads(((2, 0), (2, 1)), {}))
+    assert np.isnan(alone.excess)
+    assert np.isnan(alone.p)
+
+
 def test_watching_routed_queries_reads_the_routed_pass(tiny_model: LanguageModel, few: Queries, routed: Routed) -> None:
     found = watch(tiny_model, few, READERS, routed)
     assert routed.reader is not None
