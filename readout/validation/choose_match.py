@@ -12,7 +12,6 @@ from jaxtyping import Float, Int
 from readout.errors import FitError
 from readout.fitting import Observations
 from readout.matching import Binary, ResidualCosine, Similarity
-from readout.matching.residual import MAPS, PLACES
 from readout.matching.similarity import shown
 from readout.records.schema import select_contexts
 from readout.statistics import Estimate, cluster_difference, cluster_mean
@@ -112,9 +111,9 @@ def graded_candidates(record: xarray.Dataset, heads: Sequence[str]) -> list[Simi
     if "query_residual" not in record or not heads:
         return []
     first = min(_layer(head) for head in heads)
-    places = [place for place in PLACES if f"{place}_residual" in record]
+    places = ["demonstration"] + (["label"] if "label_residual" in record else [])
     layers = [int(layer) for layer in record["residual_layer"].values if layer <= first]
-    return [ResidualCosine(layer, map=one, place=place) for one in MAPS for place in places for layer in layers]
+    return [ResidualCosine(layer, place=place) for place in places for layer in layers]
 
 
 def _varies(similarity: Similarity, record: xarray.Dataset) -> bool:
@@ -162,8 +161,7 @@ def choose_match(
         "binary"; "graded", the similarity of the smallest error; "auto", that one if its error is reliably below the
         binary match's (the clustered interval of the paired difference lies off 0), else binary.
     similarities
-        Graded ones to try; None tries the residual cosines of the record's layers, up to the first reader's, with
-        both maps.
+        Graded ones to try; None tries the residual cosines of the record's layers, up to the first reader's.
     max_heads, folds, seed
         As in `choose`.
 

@@ -149,7 +149,7 @@ def test_the_residual_stream_at_the_labels_is_tried_where_the_record_keeps_it():
     )
     observed = Observations.from_record(moved)
     choice = choose_match(moved, observed, observed.heads)
-    assert choice.similarity.describe() == "residual cosine entering layer 4, linear map, at the label"
+    assert choice.similarity.describe() == "residual cosine entering layer 4, logistic map, at the label"
     at_label = ResidualCosine(4, place="label").fit(moved)
     assert at_label(moved) == pytest.approx(ResidualCosine(4).fit(data)(data))
     assert Similarity.from_dict(at_label.to_dict())(moved) == pytest.approx(at_label(moved), abs=1e-6)
@@ -196,8 +196,7 @@ def test_cross_validation_takes_the_graded_match_where_attention_follows_it():
     data = record(noise=0.6)
     observed = Observations.from_record(data)
     choice = choose_match(data, observed, observed.heads)
-    # The record's scores are linear in the cosine.
-    assert choice.similarity.describe() == "residual cosine entering layer 4, linear map"
+    assert choice.similarity.describe() == "residual cosine entering layer 4, logistic map"
     kl = {one.match: one.kl.value for one in choice.candidates}
     assert min(kl, key=kl.__getitem__) == choice.similarity.describe()
     ordered = [float(line.split("KL ")[1].split(" ")[0]) for line in choice.summary().splitlines()[1:]]
