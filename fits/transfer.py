@@ -90,7 +90,9 @@ def scores(stages: dict[str, FitStage], source: Any, target: Any) -> dict[str, n
         made[name] = ceiling_prediction(make_link(link), seen["graded"], hidden["graded"], heads)
     made |= {name: refitted(graded, s, source, target) for name, s in others(graded.match, source, target).items()}
     for name, terms in TERMS.items():
-        made[f"graded + {name}"] = with_terms(graded, terms, seen["graded"], hidden["graded"])
+        prediction = with_terms(graded, terms, seen["graded"], hidden["graded"])
+        if prediction is not None:
+            made[f"graded + {name}"] = prediction
     data = hidden["graded"]
     kl = {name: prompt_errors(data.label_probability, one, data.label_mask)["kl"] for name, one in made.items()}
     random = random_head_predictions(graded, seen["graded"], data, RANDOM_DRAWS, 0)
@@ -116,13 +118,13 @@ def refitted(graded: SoftmaxReadout, similarity: Similarity, source: Any, target
     return readout.predict_proba(target)
 
 
-def with_terms(graded: SoftmaxReadout, terms: tuple[str, ...], seen: Observations, hidden: Observations) -> np.ndarray:
-    """The prediction with further terms of the score; those that the source cannot tell leave it as it was."""
+def with_terms(
+    graded: SoftmaxReadout, terms: tuple[str, ...], seen: Observations, hidden: Observations
+) -> np.ndarray | None:
+    """The prediction with further terms of the score; None where the source cannot tell them for every head."""
     readout = SoftmaxReadout(graded.link_.name, graded.usable_heads_, terms=("base", "match", *terms))
     readout.fit(seen)
-    if not readout.usable_heads_:
-        return graded.predict_proba(hidden)
-    return readout.predict_proba(hidden)
+    return readout.predict_proba(hidden) if readout.usable_heads_ == graded.usable_heads_ else None
 
 
 def constants(stages: dict[str, FitStage], target: Any) -> dict[str, Any]:

@@ -82,8 +82,11 @@ def z(difference: dict[str, Any]) -> float:
 def terms_table(pairs: dict[str, Any]) -> str:
     """What further terms change on the targets, beside the graded match alone."""
     names = ["similarity + log count", "graded, random heads of the same layers"]
-    names += [name for name in next(iter(pairs.values()))["pooled"] if name.startswith("graded + ")]
-    rows = [[name, *(shown(pair["pooled"][name]["minus graded"], 3) for pair in pairs.values())] for name in names]
+    further = [name for pair in pairs.values() for name in pair["pooled"] if name.startswith("graded + ")]
+    rows = []
+    for name in dict.fromkeys([*names, *further]):
+        found = [pair["pooled"].get(name) for pair in pairs.values()]
+        rows.append([name, *("-" if one is None else shown(one["minus graded"], 3) for one in found)])
     blind = "graded, pass blind to labels"
     told = [pair["with a blind pass"] for pair in pairs.values()]
     rows.append([blind, *("-" if one is None else shown(one[blind]["minus graded"], 3) for one in told)])
