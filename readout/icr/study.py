@@ -24,7 +24,6 @@ from readout.icr.scores import Scores, right_answers
 from readout.models import LanguageModel
 from readout.models.sources import is_built_in
 
-
 SPARE = 4
 """Times as many candidates as are needed are looked through for texts that overlap with training queries."""
 
