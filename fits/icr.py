@@ -1,10 +1,11 @@
-"""In-context routing on SmolLM2-135M: fits/icr_smollm2.json.
+"""In-context routing's committed results: fits/icr_smollm2.json and, of the built-in model, icr_tiny.json.
 
-    python fits/icr.py [--until STAGE]
+    python fits/icr.py smollm2 [--until STAGE]
+    python fits/icr.py tiny
 
-Stages, each resumed where it stopped: choose (cross-entropy's form, on development queries), main (three seeds, 500
-items), controls (one seed), methods (one seed), layers (early, middle, all; no cached inputs, so slow). Everything read
-or trained stays in runs/fits/icr_smollm2 (not committed); the JSON is written after every method.
+SmolLM2's stages, each resumed where it stopped: choose (cross-entropy's form, on development queries), main (three
+seeds, 500 items), controls (one seed), methods (one seed), layers (early, middle, all; no cached inputs, so slow).
+Everything read or trained stays in runs/fits/icr_smollm2 (not committed); the JSON is written after every method.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from main_job import HERE, RUNS, rounded
 
 from readout.icr.directions import report_directions
 from readout.icr.methods.base import accuracy
-from readout.icr.methods.routed import Gated, Routed, Variant
+from readout.icr.methods.beyond import Gated
+from readout.icr.methods.routed import Routed, Variant
 from readout.icr.registry import REFERENCES, SEEDLESS, known_methods, make_method
 from readout.icr.router import RouterSettings
+from readout.icr.run import default_variant, evaluate
 from readout.icr.scores import summarise
-from readout.icr.study import Study, StudySettings
+from readout.icr.study import Study, StudySettings, default_settings
 from readout.models import load_model
 
 SETTINGS = StudySettings(train=160, prompts=24, max_words=20)
@@ -57,7 +60,7 @@ class Run:
     def __init__(self) -> None:
         self.study = Study(load_model("smollm2-135m", device="cpu"), SETTINGS, RUNS / "icr_smollm2", SEEDS, True)
         self.right: dict[str, dict[str, np.ndarray]] = {}
-        self.told: dict[str, Any] = {"command": "python fits/icr.py", "settings": SETTINGS.to_dict()}
+        self.told: dict[str, Any] = {"command": "python fits/icr.py smollm2", "settings": SETTINGS.to_dict()}
         self.started = time.perf_counter()
 
     def choose(self) -> Variant:
@@ -152,12 +155,28 @@ def gate(run: Run, base: Variant, seeds: tuple[int, ...]) -> None:
     run.write()
 
 
+def tiny() -> None:
+    """Every method and control on the built-in model, three seeds."""
+    started = time.perf_counter()
+    model = load_model("tiny", device="cpu")
+    study = Study(model, default_settings("tiny"), RUNS / "icr_tiny", SEEDS, True)
+    result = evaluate(study, default_variant("tiny"), known_methods(), SEEDS)
+    result["directions"] = report_directions(study.vectors(0), 4).to_dict()
+    told = {"command": "python fits/icr.py tiny", "seconds": round(time.perf_counter() - started, 1)}
+    (HERE / "icr_tiny.json").write_text(json.dumps(rounded(told | result), allow_nan=False, indent=1) + "\n")
+    print(summarise(result))
+
+
 def main() -> None:
-    """Run the stages in order."""
+    """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="?", choices=["smollm2", "tiny"], default="smollm2")
     parser.add_argument("--until", choices=STAGES, default=STAGES[-1])
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.model == "tiny":
+        tiny()
+        return
     run = Run()
     last = STAGES.index(options.until)
     base = run.choose()

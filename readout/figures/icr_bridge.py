@@ -12,9 +12,9 @@ from readout.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, TWO_
 
 COLOURS = (BLUE, ORANGE, PURPLE)
 TITLES = {
-    "label mass": "answers' probability",
-    "first token": "readers: first token",
-    "direct effect": "readers: effect, nats",
+    "label mass": "P(answers)",
+    "first token": "first token",
+    "direct effect": "effect, nats",
 }
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from readout.errors import ReadoutError
-from readout.icr.methods.base import Make
+from readout.icr.methods.base import Make, Method
+from readout.icr.methods.beyond import DomainGated, Gated, Shrunk
 from readout.icr.methods.function_vectors import FunctionVectors
 from readout.icr.methods.i2cl import ImplicitContext
 from readout.icr.methods.icv import InContextVectors
@@ -56,6 +57,12 @@ PLAIN: Final[dict[str, Make]] = {
     "i2cl": ImplicitContext,
     "lora on the head": LoraHead,
 }
+BEYOND: Final[dict[str, Callable[[Routed], Method]]] = {
+    "icr, distance gate": Gated,
+    "icr, domain gate": DomainGated,
+    "icr, shrunk alpha": Shrunk,
+}
+"""Beyond the paper: what holds the trained router back out of domain."""
 REFERENCES: Final = ("zero-shot", "few-shot", "label bias, fitted", "contextual calibration", "encoder only")
 """What always stands beside in-context routing."""
 SEEDLESS: Final = ("zero-shot",)
@@ -82,7 +89,7 @@ def make_method(name: str, base: Variant | None = None) -> Make:
     Parameters
     ----------
     name : str
-        A key of `PLAIN` or of `CONTROLS`.
+        A key of `PLAIN`, `CONTROLS` or `BEYOND`.
     base : Variant, optional
         What controls change.
 
@@ -93,12 +100,15 @@ def make_method(name: str, base: Variant | None = None) -> Make:
     """
     if name in PLAIN:
         return PLAIN[name]
+    if name in BEYOND:
+        # the router is the one trained as "icr": it is found in its folder
+        return lambda: BEYOND[name](Routed("icr", base))
     if name not in CONTROLS:
-        raise ReadoutError(f"no method {name!r}; known are {', '.join((*PLAIN, *CONTROLS))}")
+        raise ReadoutError(f"no method {name!r}; known are {', '.join(known_methods())}")
     variant = variant_of(name, base or Variant())
     return lambda: Routed(name, variant)
 
 
 def known_methods() -> tuple[str, ...]:
     """All names."""
-    return (*PLAIN, *CONTROLS)
+    return (*PLAIN, *CONTROLS, *BEYOND)

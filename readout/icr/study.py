@@ -155,6 +155,7 @@ class Study:
         self._encode = make_encoder(settings.encoder, model)
         self._grounds: dict[int, Ground] = {}
         self._tests: dict[str, Queries] = {}
+        self._held_out: Queries | None = None
 
     def _claim(self) -> None:
         path = self.folder / "study.json"
@@ -198,6 +199,7 @@ class Study:
                 self.settings.demonstrations,
                 seed,
                 self.folder / f"seed-{seed}",
+                self.held_out if self.settings.held_out else None,
             )
         return self._grounds[seed]
 
@@ -237,7 +239,10 @@ class Study:
 
     def held_out(self) -> Queries:
         """Queries of the data sets that out-of-domain settings are chosen on."""
-        return join([self.read(self._split(name).development[: self.settings.test]) for name in self.settings.held_out])
+        if self._held_out is None:
+            names, size = self.settings.held_out, self.settings.test
+            self._held_out = join([self.read(self._split(name).development[:size]) for name in names])
+        return self._held_out
 
     def answers(
         self, make: Make, seed: int, sets: Sequence[str] | None = None, items: int | None = None, fitted: Fitted = None

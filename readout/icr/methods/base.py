@@ -42,6 +42,8 @@ class Ground:
         Seed of everything that is drawn.
     folder : Path or None
         Where a method may keep what it has trained.
+    held_out : callable or None
+        Reads queries of data sets that are neither trained nor tested on, to choose out-of-domain settings with.
     """
 
     model: LanguageModel
@@ -53,6 +55,7 @@ class Ground:
     shots: int
     seed: int
     folder: Path | None = None
+    held_out: Callable[[], Queries] | None = None
 
     def place(self, name: str) -> Path | None:
         """A method's own folder."""

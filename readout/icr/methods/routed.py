@@ -13,7 +13,7 @@ from readout.icr.bases import make_basis
 from readout.icr.basis import third
 from readout.icr.carriers import Carrier, ResidualStream, RoutedAttention
 from readout.icr.encoders import Reader, make_encoder
-from readout.icr.methods.base import Ground, Logits, accuracy
+from readout.icr.methods.base import Ground, Logits
 from readout.icr.queries import Queries
 from readout.icr.router import RouterSettings
 from readout.icr.routing import Rows
@@ -131,48 +131,3 @@ def make_carrier(variant: Variant, ground: Ground) -> Carrier:
         raise ReadoutError(f"carrier {variant.carrier!r}: expected attention, trained or residual")
     basis = make_basis(ground.vectors, variant.rank, variant.basis, variant.scale, layers, ground.seed)
     return RoutedAttention(ground.model, basis, variant.rows, variant.carrier == "trained")
-
-
-class Gated:
-    """Routing only where a query is near to the training domains, zero-shot elsewhere: beyond the paper.
-
-    The nearest a training domain's centroid may be is chosen on data sets that the router was not trained on and that
-    are not tested: the loosest bound at which their average is not below zero-shot.
-
-    Parameters
-    ----------
-    routed : Routed
-        Fitted already.
-    held_out : Queries
-        Of other data sets.
-    """
-
-    name = "icr, distance gate"
-
-    def __init__(self, routed: Routed, held_out: Queries) -> None:
-        self.routed, self.held_out, self.bound = routed, held_out, -np.inf
-        self.name = f"{routed.name}, distance gate"
-
-    def fit(self, ground: Ground) -> None:
-        """Choose the bound."""
-        reader = self.routed.reader
-        assert reader is not None
-        answered = self.routed.answer(self.held_out)
-        nearness = reader.nearness(self.held_out.texts)
-        base = accuracy(self.held_out.zero_shot, self.held_out)
-        for bound in (-np.inf, *np.quantile(nearness, np.linspace(0.1, 1.0, 10))):
-            mixed = np.where((nearness >= bound)[:, None], answered, self.held_out.zero_shot)
-            if accuracy(mixed, self.held_out) >= base:
-                self.bound = float(bound)
-                return
-        self.bound = np.inf
-
-    def answer(self, queries: Queries) -> Logits:
-        """Routed or zero-shot, query by query."""
-        return self.mix(queries, self.routed.answer(queries))
-
-    def mix(self, queries: Queries, routed: Logits) -> Logits:
-        """The same out of answers that are there already."""
-        assert self.routed.reader is not None
-        near = self.routed.reader.nearness(queries.texts) >= self.bound
-        return np.where(near[:, None], routed, queries.zero_shot)
