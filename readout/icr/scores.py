@@ -125,7 +125,7 @@ class Scores:
 
     def recovery(self, method: str, name: str) -> Estimate | None:
         """(method - zero-shot) / (few-shot - zero-shot), where few-shot is significantly better; else None."""
-        if "few-shot" not in self.right or name not in self.right["few-shot"] or method == "few-shot":
+        if "few-shot" not in self.right or name not in self.right["few-shot"] or method in ("few-shot", "zero-shot"):
             return None
         gain = self.difference("few-shot", "zero-shot", [name])
         if not gain.low > 0:
@@ -173,33 +173,43 @@ class Scores:
 
 def summarise(result: Mapping[str, Any]) -> str:
     """The table of a result of `Scores.to_dict`: accuracies in percent, averages against zero-shot with intervals."""
-    groups = result["groups"]
-    names = list(groups)
-    width = max(len(one) for one in result["methods"]) + 1
-    head = "".join(f"{name[:9]:>10}" for name in names)
-    lines = [f"accuracy, %{'':{max(0, width - 11)}}{head}   collapses (significant)"]
+    names = list(result["groups"])
+    width = max(11, *(len(one) for one in result["methods"])) + 1
+    cell = max(8, *(len(name) for name in names)) + 2
+    head = "".join(f"{name:>{cell}}" for name in names)
+    lines = [f"{'accuracy, %':{width}}{head}   collapses (significant)"]
     for method, own in result["methods"].items():
-        cells = "".join(_cell(own["sets"].get(name)) for name in names)
+        cells = "".join(_cell(own["sets"].get(name), cell) for name in names)
         lines.append(f"{method:{width}}{cells}   {own['collapse_raw']} ({own['collapse_significant']})")
-    lines += ["", f"minus zero-shot, points{'':{max(0, width - 21)}}in-domain            near and far"]
+    lines += ["", f"{'minus zero-shot, points':{max(width, 23)}}{'in-domain':>22}{'near and far':>22}"]
     for method, own in result["methods"].items():
         if method == "zero-shot":
             continue
         parts = [_points(own["averages"].get(group)) for group in ("in-domain", "out")]
-        lines.append(f"{method:{width}}  {parts[0]:>20} {parts[1]:>20}")
-    recovered = [
-        f"{method} on {name}: {Estimate.from_dict(one['recovery']).summary(2)}"
-        for method, own in result["methods"].items()
-        for name, one in own["sets"].items()
-        if one["recovery"]
-    ]
-    if recovered:
-        lines += ["", "recovery, (method - zero-shot) / (few-shot - zero-shot), where few-shot is better:", *recovered]
-    return "\n".join(lines)
+        lines.append(f"{method:{max(width, 23)}}{parts[0]:>22}{parts[1]:>22}")
+    return "\n".join(lines + _recoveries(result["methods"], names, width))
 
 
-def _cell(found: Mapping[str, Any] | None) -> str:
-    return f"{'':>10}" if found is None else f"{100 * found['accuracy']['value']:10.1f}"
+def _recoveries(methods: Mapping[str, Any], names: Sequence[str], width: int) -> list[str]:
+    """A line a method, a column for each data set where few-shot is better; nothing where there is none."""
+    found = {
+        method: {name: one["recovery"] for name, one in own["sets"].items() if one["recovery"]}
+        for method, own in methods.items()
+    }
+    columns = [name for name in names if any(name in own for own in found.values())]
+    if not columns:
+        return []
+    lines = ["", "recovery, (method - zero-shot) / (few-shot - zero-shot), where few-shot is significantly better"]
+    lines.append(" " * width + "".join(f"{name:>22}" for name in columns))
+    for method, own in found.items():
+        if own:
+            told = [Estimate.from_dict(own[name]).summary(2) if name in own else "" for name in columns]
+            lines.append(f"{method:{width}}" + "".join(f"{one:>22}" for one in told))
+    return lines
+
+
+def _cell(found: Mapping[str, Any] | None, width: int) -> str:
+    return f"{'':>{width}}" if found is None else f"{100 * found['accuracy']['value']:{width}.1f}"
 
 
 def _points(found: Mapping[str, Any] | None) -> str:

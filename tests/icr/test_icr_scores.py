@@ -15,6 +15,7 @@ from readout.icr.methods.references import ContextualCalibration, EncoderOnly, L
 from readout.icr.passes import last_logits, make_batch
 from readout.icr.scores import Scores, crossed_bootstrap, right_answers, summarise
 from readout.icr.study import Study
+from readout.statistics import Estimate
 
 RNG = np.random.default_rng(0)
 
@@ -46,6 +47,14 @@ def test_recovery_is_the_share_of_the_gap_and_read_only_where_there_is_one() -> 
     assert recovery.value == pytest.approx(0.5)
     assert recovery.low < 0.5 < recovery.high
     assert found.recovery("icr", "b") is None
+    assert found.recovery("zero-shot", "a") is None
+    assert found.recovery("few-shot", "a") is None
+
+
+def test_the_table_has_recovery_in_a_column_for_each_set_where_few_shot_is_better() -> None:
+    told = summarise(scores().to_dict()).split("recovery, ")[1].splitlines()
+    assert told[1].split() == ["a"]
+    assert [line.split()[0] for line in told[2:]] == ["icr"]
 
 
 def test_collapses_are_counted_raw_and_by_a_paired_interval() -> None:
@@ -85,7 +94,8 @@ def test_a_result_is_plain_json_with_the_fields_that_are_promised() -> None:
     assert own["averages"]["in-domain"]["difference"]["value"] == pytest.approx(0.2)
     text = summarise(result)
     assert "70.0" in text
-    assert "icr on a: 0.50" in text
+    recovery = Estimate.from_dict(own["sets"]["a"]["recovery"])
+    assert text.splitlines()[-1].split(maxsplit=1) == ["icr", recovery.summary(2)]
 
 
 def test_few_shot_after_a_kept_beginning_equals_the_whole_prompt(study: Study) -> None:
