@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import time
 from typing import Any
 
 import numpy as np
@@ -61,7 +60,6 @@ class Run:
         self.study = Study(load_model("smollm2-135m", device="cpu"), SETTINGS, RUNS / "icr_smollm2", SEEDS, True)
         self.right: dict[str, dict[str, np.ndarray]] = {}
         self.told: dict[str, Any] = {"command": "python fits/icr.py smollm2", "settings": SETTINGS.to_dict()}
-        self.started = time.perf_counter()
 
     def choose(self) -> Variant:
         """Train with each form of cross-entropy and keep the one that is best on development queries."""
@@ -157,12 +155,11 @@ def gate(run: Run, base: Variant, seeds: tuple[int, ...]) -> None:
 
 def tiny() -> None:
     """Every method and control on the built-in model, three seeds."""
-    started = time.perf_counter()
     model = load_model("tiny", device="cpu")
     study = Study(model, default_settings("tiny"), RUNS / "icr_tiny", SEEDS, True)
     result = evaluate(study, default_variant("tiny"), known_methods(), SEEDS)
     result["directions"] = report_directions(study.vectors(0), 4).to_dict()
-    told = {"command": "python fits/icr.py tiny", "seconds": round(time.perf_counter() - started, 1)}
+    told = {"command": "python fits/icr.py tiny"}
     (HERE / "icr_tiny.json").write_text(json.dumps(rounded(told | result), allow_nan=False, indent=1) + "\n")
     print(summarise(result))
 
