@@ -47,7 +47,7 @@ def command() -> None:
     readout icr directions --model tiny --out runs/icr
     readout icr train      --model tiny --out runs/icr --seeds 0
     readout icr evaluate   --model tiny --out runs/icr
-    readout icr ablate     --model tiny --out runs/icr --controls "icr,residual stream"
+    readout icr ablate     --model tiny --out runs/icr --controls "icr;residual stream"
     """
 
 
