@@ -37,7 +37,8 @@ def regenerate(name: str) -> CircuitReport:
     folder, kept = RUNS / f"circuit_{name}", HERE / f"circuit_{name}.json"
     start = time.perf_counter()
     found = (folder / "circuit.json").exists() and kept.exists()
-    report = run_circuit(make_setting(load_model(MODELS[name], device="cpu"), contexts=CONTEXTS[name]), folder, progress=True)
+    setting = make_setting(load_model(MODELS[name], device="cpu"), contexts=CONTEXTS[name])
+    report = run_circuit(setting, folder, progress=True)
     seconds = json.loads(kept.read_text())["seconds"] if found else round(time.perf_counter() - start, 1)
     told = {"command": f"python fits/circuit.py {name}", "seconds": seconds}
     write(f"circuit_{name}", told | report.to_dict())

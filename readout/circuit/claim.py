@@ -9,6 +9,7 @@ from readout.errors import InterventionError
 from readout.statistics import Estimate
 from readout.statistics.checks import fields_of, reading
 from readout.statistics.estimate import number_or_nan, number_or_none
+from readout.wording import p_value
 
 Verdict = Literal["true", "false", "undecided"]
 
@@ -102,7 +103,7 @@ class Part:
     def summary(self) -> str:
         """One line."""
         control = f", control {self.control.value:.3f}" if self.control else ""
-        return f"{self.role} {self.name}: {self.effect.summary()}{control}, p {self.p:.4f}"
+        return f"{self.role} {self.name}: {self.effect.summary()}{control}, {p_value(self.p)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -191,7 +192,7 @@ class Claim:
         """Verdict, effect and control in a few lines."""
         lines = [
             f"claim {self.number}: {self.supported.upper()}   {self.title}",
-            f"  {self.measure}: {self.effect.summary()}, control {self.control.summary()}, p {self.p:.4f}, "
+            f"  {self.measure}: {self.effect.summary()}, control {self.control.summary()}, {p_value(self.p)}, "
             f"n {self.n_prompts} in {self.n_contexts} contexts",
         ]
         return "\n".join(lines + [f"  note: {note}" for note in self.notes])

@@ -20,6 +20,7 @@ from readout.statistics import (
     max_t_p_values,
 )
 from readout.statistics.estimate import number_or_none
+from readout.wording import p_value
 
 FLIPS = 5000
 _ROUNDING = 1e-5
@@ -65,9 +66,8 @@ class Component:
 
     def note(self) -> str:
         """One line."""
-        return (
-            f"{self.name} {self.supported}: {self.effect.summary()}, control {self.control.summary()}, p {self.p:.4f}"
-        )
+        told = f"{self.effect.summary()}, control {self.control.summary()}, {p_value(self.p)}"
+        return f"{self.name} {self.supported}: {told}"
 
 
 def joint(components: Sequence[Component]) -> Verdict:

@@ -22,8 +22,10 @@ from readout.circuit.evidence import (
     rank_p,
     shares,
 )
-from readout.circuit.repeats import Contrast, Openness, contrast, openness
+from readout.circuit.readers import size
+from readout.circuit.repeats import Contrast, Openness, contrast, lack_of_repeats, openness
 from readout.circuit.setting import Setting
+from readout.circuit.share_claim import untested
 from readout.circuit.signal import FEWEST_DIRECTIONS, PLACES, Gate, find_gate, patched_by_place
 from readout.statistics import cluster_difference, cluster_mean
 
@@ -52,6 +54,8 @@ def claim_4(setting: Setting, known: Mapping[int, Claim], progress: bool = False
         Components: mass on the labels, the readers' first-token attention, and the signal: adding the
         difference of means at the place chosen on the other half.
     """
+    if why := lack_of_repeats(setting):
+        return untested(4, "probability of the prompt's labels with a repeat minus without", why, *size(setting))
     gate = find_gate(setting, known)
     pairs = contrast(setting, setting.testing)
     found, logit_difference = _measured(setting, gate, pairs)

@@ -51,6 +51,15 @@ def contrast(setting: Setting, prompts: Sequence[TokenizedPrompt]) -> Contrast:
     return Contrast(tuple(prompts), twins(without_repeat), twins(relabelled))
 
 
+def lack_of_repeats(setting: Setting) -> str:
+    """Why nothing can be said of repeated labels, in words; empty where each half has a prompt that repeats one."""
+    for prompts in (setting.choosing, setting.testing):
+        shown = [[one.label for one in prompt.prompt.demonstrations] for prompt in prompts]
+        if all(len(set(own)) == len(own) for own in shown):
+            return "not tested: no prompt shows a label twice, ask for two or more shots; undecided"
+    return ""
+
+
 @dataclass(frozen=True, eq=False)
 class Openness:
     """How open the readout is, prompt by prompt; edited answers have the interventions first.

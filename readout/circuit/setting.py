@@ -15,8 +15,8 @@ from readout.statistics import check_seed
 from readout.statistics.checks import check_count
 
 DEFAULT_CONTEXTS = 32
-FEWEST_CONTEXTS = 6
-"""Half of them choose and half test, and an interval over contexts takes three."""
+FEWEST_CONTEXTS, FEWEST_DRAWS = 10, 20
+"""With fewer no claim can reach p < .05: half of the contexts test, by flips of their signs, or by rank among draws."""
 _TRIES = 20
 # Contexts tried for each that is wanted, before texts of one length are given up.
 
@@ -94,6 +94,8 @@ def make_setting(
     ------
     InterventionError
         If there are too few contexts.
+    FitError
+        If there are too few draws.
     """
     if contexts < FEWEST_CONTEXTS:
         raise InterventionError(
@@ -101,7 +103,7 @@ def make_setting(
             f"{contexts}: ask for more"
         )
     check_seed(seed)
-    check_count(draws, "draws", 1)
+    check_count(draws, "draws", FEWEST_DRAWS, " (with fewer no claim can reach p < .05)")
     if distribution is None:
         from readout.pipeline import default_task
 

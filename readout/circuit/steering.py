@@ -24,8 +24,10 @@ from readout.circuit.evidence import (
 )
 from readout.circuit.pairs import class_pairs
 from readout.circuit.positions import LABELS, TEXTS
-from readout.circuit.repeats import Contrast, contrast, openness
+from readout.circuit.readers import size
+from readout.circuit.repeats import Contrast, contrast, lack_of_repeats, openness
 from readout.circuit.setting import Setting
+from readout.circuit.share_claim import untested
 from readout.circuit.signal import FEWEST_DIRECTIONS, Gate, find_gate, gate_from
 from readout.errors import InterventionError
 from readout.prompts import TokenizedPrompt
@@ -53,6 +55,8 @@ def claim_6(setting: Setting, known: Mapping[int, Claim], progress: bool = False
         Components: opening (the direction added where no label repeats), closing (subtracted where one does) and keys
         (the residual stream at the labels, entering the first reader's layer, from the class-swapped prompt).
     """
+    if why := lack_of_repeats(setting):
+        return untested(6, "share of the gate that adding its direction makes", why, *size(setting))
     gate = gate_from(setting, known[4], known) if 4 in known else find_gate(setting, known)
     pairs = contrast(setting, setting.testing)
     ends = {

@@ -18,7 +18,7 @@ from readout.circuit.random_heads import Head
 from readout.circuit.setting import Setting
 from readout.models import LanguageModel
 from readout.statistics import Estimate, cluster_means, cluster_ratios, generator
-from readout.wording import counted
+from readout.wording import counted, p_value
 
 NAMED_BY = (1, 2, 3, 4, 5)
 ENOUGH = 0.5
@@ -72,7 +72,7 @@ def claim_7(setting: Setting, known: Mapping[int, Claim], progress: bool = False
         f"{counted(len(named), 'named head')} of {len(model.heads)}: {', '.join(_names(named))}",
         f"accuracy kept {_told(loose['accuracy'])}, random heads {_told(loose['accuracy of random heads'])}",
         f"stricter form, the labels too: logit difference kept {tight['effect'].summary()}, random heads "
-        f"({len(strict_sets) - 1} draws) {tight['control'].summary()}, p {tight['p']:.4f}; accuracy kept "
+        f"({len(strict_sets) - 1} draws) {tight['control'].summary()}, {p_value(tight['p'])}; accuracy kept "
         f"{_told(tight['accuracy'])}",
     ]
     return Claim(

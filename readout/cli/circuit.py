@@ -18,7 +18,10 @@ from readout.cli.options import distribution_from, distribution_options, load, m
     "--claims", default="1,2,3,4,5,6,7,8", show_default=True, help="test these; those that they need are added"
 )
 @click.option(
-    "--contexts", type=click.IntRange(1), default=None, help="contexts, half to choose and half to test  [default: 32]"
+    "--contexts",
+    type=click.IntRange(1),
+    default=None,
+    help="contexts, half to choose and half to test; claim 8 draws its own  [default: 32]",
 )
 @click.option("--draws", type=click.IntRange(1), default=100, show_default=True, help="random draws of the controls")
 @click.option("--permuted", is_flag=True, help="give demonstrations labels at random: the null")

@@ -10,7 +10,7 @@ import pytest
 import readout.cli
 
 Cli = Callable[..., tuple[int, str, str]]
-SMALL = ("--model", "tiny", "--device", "cpu", "--contexts", "6", "--draws", "20")
+SMALL = ("--model", "tiny", "--device", "cpu", "--contexts", "10", "--draws", "20")
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_permuted_labels_have_no_ground_and_strict_says_so(cli: Cli, tmp_path: P
     [
         (("--claims", "9"), "numbered 1 to 8"),
         (("--claims", "three"), "whole numbers"),
-        (("--contexts", "4"), "at least 6 contexts"),
+        (("--contexts", "4"), "at least 10 contexts"),
         (("--task", "nothing.csv"), "nothing.csv"),
         (("--main-job", "nowhere", "--claims", "8"), "nowhere"),
     ],

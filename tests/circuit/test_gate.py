@@ -112,7 +112,7 @@ def test_named_heads_are_those_of_claims_1_to_5_each_once(claim: Claim) -> None:
 
 
 def test_the_built_in_models_label_mass_is_gated_by_the_repeat() -> None:
-    found = claim_4(make_setting(load_model("tiny", device="cpu", self_test=False), contexts=8, draws=20), {})
+    found = claim_4(make_setting(load_model("tiny", device="cpu", self_test=False), contexts=10, draws=20), {})
     mass = next(one for one in found.curves["components"] if one["name"] == "label mass")
     assert mass["effect"]["low"] > 0.5
     assert mass["control"]["high"] < 0.1

@@ -20,36 +20,36 @@ def tiny() -> LanguageModel:
 
 @pytest.fixture(scope="module")
 def setting(tiny: LanguageModel) -> Setting:
-    return make_setting(tiny, contexts=8)
+    return make_setting(tiny, contexts=10)
 
 
 def test_prompts_that_choose_and_prompts_that_test_share_no_context(setting: Setting) -> None:
     one, other = ({p.prompt.context for p in half} for half in (setting.choosing, setting.testing))
-    assert len(one) == len(other) == 4
+    assert len(one) == len(other) == 5
     assert not one & other
 
 
 def test_all_texts_of_a_prompt_have_equally_many_tokens(tiny_model: LanguageModel) -> None:
-    setting = make_setting(tiny_model, PromptDistribution("words", shots=2, queries=1), contexts=6)
+    setting = make_setting(tiny_model, PromptDistribution("words", shots=2, queries=1), contexts=10)
     assert setting.equal_lengths
     for one in setting.choosing + setting.testing:
         assert len({int(stop - start) for start, stop in one.demonstration_spans}) == 1
 
 
 def test_permuted_labels_tell_nothing_of_classes(tiny: LanguageModel) -> None:
-    for one in make_setting(tiny, contexts=8, permuted=True).testing:
+    for one in make_setting(tiny, contexts=10, permuted=True).testing:
         pairs = Counter((shown.class_name, shown.label) for shown in one.prompt.demonstrations)
         assert set(pairs.values()) == {2}
 
 
 def test_permuted_and_plain_settings_show_the_same_texts(tiny: LanguageModel, setting: Setting) -> None:
-    permuted = make_setting(tiny, contexts=8, permuted=True)
+    permuted = make_setting(tiny, contexts=10, permuted=True)
     for one, other in zip(setting.testing, permuted.testing, strict=True):
         assert [d.text for d in one.prompt.demonstrations] == [d.text for d in other.prompt.demonstrations]
 
 
 def test_too_few_contexts_are_refused(tiny: LanguageModel) -> None:
-    with pytest.raises(InterventionError, match="at least 6 contexts"):
+    with pytest.raises(InterventionError, match="at least 10 contexts"):
         make_setting(tiny, contexts=5)
 
 
@@ -74,7 +74,7 @@ def test_relabelled_prompts_repeat_as_before_with_no_old_label(setting: Setting)
 
 
 def test_a_pool_that_is_too_small_is_named(setting: Setting) -> None:
-    long = make_setting(setting.model, PromptDistribution("synthetic", shots=20, queries=1), contexts=6).testing[0]
+    long = make_setting(setting.model, PromptDistribution("synthetic", shots=20, queries=1), contexts=10).testing[0]
     with pytest.raises(PromptError, match="too few labels"):
         without_repeat(long.prompt, pool="letters")
 
