@@ -26,7 +26,7 @@ from readout.icr.methods.beyond import DomainGated, Gated
 from readout.icr.methods.routed import Routed, Variant
 from readout.icr.registry import REFERENCES, SEEDLESS, known_methods, make_method
 from readout.icr.router import RouterSettings
-from readout.icr.run import default_variant, evaluate
+from readout.icr.run import default_variant, evaluate, training_losses
 from readout.icr.scores import right_answers, summarise
 from readout.icr.study import Study, StudySettings, default_settings
 from readout.models import load_model
@@ -96,20 +96,9 @@ class Run:
         """Write the committed result."""
         if "zero-shot" not in self.right:
             return
-        result = self.told | {"training": self._training()} | self.study.scores(self.right).to_dict()
+        losses = training_losses(self.study, list(self.right), SEEDS)
+        result = self.told | {"training": losses} | self.study.scores(self.right).to_dict()
         (HERE / "icr_smollm2.json").write_text(json.dumps(rounded(result), allow_nan=False, indent=1) + "\n")
-
-    def _training(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name in self.right:
-            for seed in SEEDS:
-                folder = self.study.folder / f"seed-{seed}" / name.replace(" ", "_")
-                for path in sorted(folder.glob("epoch-*/history.json"))[-1:]:
-                    epochs = json.loads(path.read_text())["epochs"]
-                    totals = [one["total"] for one in epochs]
-                    change = (totals[-1] - totals[-2]) / totals[-2] if len(totals) > 1 else None
-                    found.setdefault(name, {})[str(seed)] = {"loss": totals, "last_change": change}
-        return found
 
 
 def pack(folder: Path) -> None:

@@ -83,6 +83,22 @@ def variant_of(name: str, base: Variant) -> Variant:
     return replace(base, **changes, settings=settings)
 
 
+def is_other(name: str, base: Variant, encoder: str) -> bool:
+    """Whether a method is another one than "icr" itself; where all layers are routed, "icr, all layers" is not.
+
+    Parameters
+    ----------
+    name, base
+        As in `variant_of`; methods that are no controls always are others.
+    encoder : str
+        The study's own.
+    """
+    if name not in CONTROLS or name == "icr":
+        return True
+    own = variant_of(name, base)
+    return (replace(own, encoder="ground") if own.encoder == encoder else own) != base
+
+
 def make_method(name: str, base: Variant | None = None) -> Make:
     """What makes a method.
 

@@ -16,7 +16,7 @@ from readout.icr.directions import DirectionReport, report_directions
 from readout.icr.importance import importance_of
 from readout.icr.latency import measure_latency
 from readout.icr.methods.routed import Routed, Variant
-from readout.icr.registry import CONTROLS, REFERENCES, SEEDLESS, known_methods, make_method
+from readout.icr.registry import CONTROLS, REFERENCES, SEEDLESS, is_other, known_methods, make_method
 from readout.icr.router import RouterSettings
 from readout.icr.routing import Weights
 from readout.icr.scores import summarise
@@ -67,7 +67,7 @@ def evaluate(
     variant : Variant
         What the controls among the methods change.
     methods : sequence of str
-        `readout.icr.registry.known_methods`; zero-shot is always tried.
+        `readout.icr.registry.known_methods`; zero-shot is always tried, controls that change nothing are not.
     seeds : sequence of int
         Of what is drawn and trained.
     latency : sequence of int
@@ -88,7 +88,8 @@ def evaluate(
     if unknown:
         raise ReadoutError(f"no method {', '.join(unknown)}; known are {', '.join(known_methods())}")
     right: dict[str, Mapping[str, np.ndarray]] = {}
-    for name in dict.fromkeys(("zero-shot", *methods)):
+    others = [name for name in methods if is_other(name, variant, study.settings.encoder)]
+    for name in dict.fromkeys(("zero-shot", *others)):
         right[name] = study.right(make_method(name, variant), seeds[:1] if name in SEEDLESS else seeds)
     result = study.scores(right).to_dict() | {
         "model": study.model.name,

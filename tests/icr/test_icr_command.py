@@ -13,7 +13,8 @@ from readout.figures.icr import FIGURES
 from readout.icr.bases import make_basis
 from readout.icr.importance import importance
 from readout.icr.latency import measure_latency
-from readout.icr.registry import CONTROLS, known_methods, make_method, variant_of
+from readout.icr.methods.routed import Variant
+from readout.icr.registry import CONTROLS, is_other, known_methods, make_method, variant_of
 from readout.icr.routing import Routing, Weights
 from readout.icr.run import default_variant
 from readout.icr.study import Study
@@ -133,3 +134,9 @@ def test_latency_is_of_passes_that_are_really_routed(study: Study) -> None:
     assert min(found.plain, found.routed, found.ratio) > 0
     assert calls == [24] * 3
     assert "24 tokens" in found.summary()
+
+
+def test_a_control_that_changes_nothing_is_not_tried_as_one() -> None:
+    base = Variant(layers="all", rank=4)
+    same = {name for name in known_methods() if not is_other(name, base, "own")}
+    assert same == {"icr, all layers", "icr, rank 4", "icr, own encoder"}
