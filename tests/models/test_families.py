@@ -84,6 +84,12 @@ def test_the_self_test_passes_and_allows_sharing(family: str) -> None:
     assert report.can_share
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_self_test_passes_in_low_precision_too(family: str, dtype: torch.dtype) -> None:
+    assert check(LanguageModel(tiny(family).to(dtype))).can_share
+
+
 @pytest.mark.parametrize("family", REFUSED)
 def test_a_family_that_cannot_be_read_is_refused_by_name(family: str) -> None:
     with warnings.catch_warnings():

@@ -1,13 +1,15 @@
 """Loading: names, precisions, and what is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from readout.errors import ReadoutError, UnsupportedModelError
-from readout.models import LanguageModel, check, load_model
+from readout.models import LanguageModel, PackedBatch, check, load_model
 from readout.models import check as check_function
+from readout.models.attention import Core, PackedMask, changing
 from readout.models.load import fingerprint
 from readout.models.sources import ModelSource, resolve, unpacked
 
@@ -41,8 +43,6 @@ def test_the_fingerprint_tells_other_weights(tiny_model: LanguageModel, tiny_fol
 
 
 def test_a_model_that_looks_ahead_fails_the_self_test(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from readout.models.attention import PackedMask
-
     def everything(self: PackedMask, batch: object, at: torch.Tensor) -> torch.Tensor:
         return torch.ones(at.shape[0], 1, at.shape[1], batch.token_ids.shape[1], dtype=torch.bool)
 
@@ -51,6 +51,63 @@ def test_a_model_that_looks_ahead_fails_the_self_test(tiny_folder: Path, monkeyp
     monkeypatch.setattr(PackedMask, "is_plain_causal", lambda self, length: False)
     with pytest.raises(UnsupportedModelError, match="a changed later token moves nothing before it"):
         check(model)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_scale_that_is_two_percent_off_fails_the_self_test_in_every_precision(tiny_folder: Path, dtype: str) -> None:
+    model = load_model(str(tiny_folder), dtype=dtype, device="cpu", self_test=False)
+
+    def rescaled(module: torch.nn.Module, core: Core) -> Core:
+        return replace(core, scaling=1.02 * core.scaling)
+
+    with changing(rescaled), pytest.raises(UnsupportedModelError, match="equal the plain model's"):
+        check(model)
+
+
+def test_a_mask_that_lets_tokens_look_ahead_fails_the_self_test_in_bfloat16(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sees = PackedMask.sees
+
+    def one_further(self: PackedMask, batch: PackedBatch, at: torch.Tensor) -> torch.Tensor:
+        return sees(self, batch, (at + 1).clamp(max=batch.token_ids.shape[1] - 1))
+
+    model = load_model(str(tiny_folder), dtype="bfloat16", device="cpu", self_test=False)
+    monkeypatch.setattr(PackedMask, "sees", one_further)
+    monkeypatch.setattr(PackedMask, "is_plain_causal", lambda self, length: False)
+    with pytest.raises(UnsupportedModelError, match="a changed later token moves nothing before it"):
+        check(model)
+
+
+def test_attention_that_rounds_more_than_the_plain_model_in_low_precision_alone_fails_the_self_test(
+    tiny_folder: Path,
+) -> None:
+    model = load_model(str(tiny_folder), dtype="bfloat16", device="cpu", self_test=False)
+
+    def coarse(module: torch.nn.Module, core: Core) -> Core:
+        if core.key.dtype == torch.float32:
+            return core
+        return replace(core, key=core.key.to(torch.float8_e5m2).to(core.key.dtype))
+
+    with changing(coarse), pytest.raises(UnsupportedModelError, match="at 'bfloat16: deviation from float32"):
+        check(model)
+
+
+def test_the_self_test_in_float32_leaves_low_precision_weights_as_they_were(tiny_folder: Path) -> None:
+    model = load_model(str(tiny_folder), dtype="bfloat16", device="cpu", self_test=False)
+    before = {name: value.clone() for name, value in model.model.state_dict().items()}
+    places = {name: value.data_ptr() for name, value in model.model.state_dict().items()}
+    check(model)
+    for name, value in model.model.state_dict().items():
+        assert value.dtype == before[name].dtype
+        assert torch.equal(value, before[name])
+        assert value.data_ptr() == places[name]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_smollm2_passes_the_self_test_in_low_precision(dtype: str) -> None:
+    assert load_model("smollm2-135m", dtype=dtype, device="cpu").can_share
 
 
 def test_where_packing_differs_prompts_are_run_one_by_one(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
