@@ -100,7 +100,8 @@ def steering(report: Report) -> Figure | None:
             axes.set_xlabel("strength (1 = difference of means)")
         for axes in panels[:, 0]:
             axes.set_ylabel("share of the gate")
-        panels[0, 0].legend(loc="upper left")
+        handles, names = panels[0, 0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=2)
         figure.suptitle(
             f"direction at the {signal['place']} entering layer {signal['layer']}", x=0.02, ha="left", fontsize=8
         )
