@@ -38,7 +38,11 @@ def command(checked: str | None, measured: str | None, dtype: str, device: str, 
     if checked is not None:
         from readout.models import check, load_model
 
-        click.echo(check(load_model(checked, dtype, device, self_test=False)).summary())
+        model = load_model(checked, dtype, device, self_test=False)
+        click.echo(check(model).summary())
+        if model.wiring.without_attention:
+            attending = ", ".join(str(part.layer) for part in model.wiring.attentions)
+            click.echo(f"a hybrid: heads are read in the layers that attend ({attending}) and in no other")
     if measured is not None:
         from readout.pipeline import default_pair, default_task
         from readout.records.precision import measure_precision

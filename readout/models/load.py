@@ -69,6 +69,8 @@ def load_model(
                 f"device {place!r} cannot be used here ({reason}): expected auto, cpu, cuda or mps"
             ) from error
     loaded = LanguageModel(model, tokenizer, name, source.provenance | _details(model, dtype))
+    if loaded.wiring.without_attention:
+        loaded.provenance["layers_without_attention"] = list(loaded.wiring.without_attention)
     if self_test:
         report = check(loaded)
         loaded.can_share = report.can_share

@@ -21,6 +21,11 @@ from readout.errors import UnsupportedModelError
 from readout.models.attention import NAME, attention
 
 PROBE_LENGTH = 6
+RECURRENT = ("linear", "lightning", "delta")
+SUPPORTED = (
+    "Supported are causal language models whose softmax attention does, once a layer (Llama, Qwen2, Qwen3, Mistral, "
+    "Gemma, GPT-2, GPT-NeoX, OLMo, Phi, OPT, Granite, Cohere, GPT-OSS, LFM2, Jamba, ...; not Bloom, Falcon or GPT-Neo)."
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,8 @@ class Wiring:
     """The parts of a causal language model that taps, edits and direct effects refer to.
 
     ``final_norm`` is None where the unembedding does not directly follow a norm: heads' direct effects on the logits
-    are then not defined here, and ``why_no_effect`` says why.
+    are then not defined here, and ``why_no_effect`` says why. ``without_attention`` names the layers of a hybrid that
+    hold another mixer (a convolution, a state space, linear attention): no head is read there.
     """
 
     attentions: tuple[AttentionLayer, ...]
@@ -51,6 +57,7 @@ class Wiring:
     residual_scale: float
     logit_scale: float
     why_no_effect: str = ""
+    without_attention: tuple[int, ...] = ()
 
     @property
     def heads(self) -> tuple[tuple[int, int], ...]:
@@ -86,21 +93,22 @@ def find_wiring(model: Any) -> Wiring:
     Raises
     ------
     UnsupportedModelError
-        If its layers do not all call the registered attention function (the model does not use transformers'
-        attention interface, or mixes attention with other kinds of layers).
+        If it has attention that does not call the registered function (the model does not use transformers' attention
+        interface), or that several layers share.
     """
     calls, attended = _watch(model)
-    family = type(model).__name__
-    n_layers = int(getattr(model.config.get_text_config(), "num_hidden_layers", len(attended)))
-    if len(attended) != n_layers or len({id(one.module) for one in attended}) != n_layers:
+    modules = [one.module for one in attended]
+    layers = _decoder_layers(model, modules)
+    place = [next(n for n, block in enumerate(layers) if _holds(block, module)) for module in modules]
+    others = [number for number in range(len(layers)) if number not in place]
+    own = [number for number in others if any(map(_is_attention, layers[number].modules()))]
+    if own or len(set(place)) != len(place):
         raise UnsupportedModelError(
-            f"{family} is not supported: {len(attended)} of its {n_layers} layers call transformers' attention "
-            "interface. Supported are causal language models whose layers all do (Llama, Qwen2, Qwen3, Mistral, "
-            "Gemma, GPT-2, GPT-NeoX, OLMo, Phi, OPT, Granite, Cohere, GPT-OSS, ...; not Bloom, Falcon, GPT-Neo "
-            "or hybrids with linear-attention layers)."
+            f"{type(model).__name__} is not supported: {len(set(place))} of its {len(set(place)) + len(own)} layers "
+            f"with attention call transformers' attention interface, {'once' if own else 'some more than once'}. "
+            f"{SUPPORTED}"
         )
-    layers = _decoder_layers(model, [one.module for one in attended])
-    attentions = tuple(_attention_layer(one, index, layers[index], calls) for index, one in enumerate(attended))
+    attentions = tuple(_attention_layer(one, at, layers[at], calls) for one, at in zip(attended, place, strict=True))
     unembedding = model.get_output_embeddings()
     final_norm, why = _final_norm(unembedding, calls)
     config = model.config.get_text_config()
@@ -111,6 +119,7 @@ def find_wiring(model: Any) -> Wiring:
         residual_scale=float(getattr(config, "residual_multiplier", None) or 1.0),
         logit_scale=_logit_scale(config),
         why_no_effect=why,
+        without_attention=tuple(others),
     )
 
 
@@ -143,13 +152,25 @@ def _watch(model: Any) -> tuple[list[_Call], list[_Attended]]:
 
 
 def _decoder_layers(model: nn.Module, modules: list[nn.Module]) -> list[nn.Module]:
-    """The repeated block that holds each attention module."""
+    """The list of blocks, each of which holds one of the attention modules or none."""
     for candidate in model.modules():
-        if isinstance(candidate, nn.ModuleList) and len(candidate) >= len(modules):
-            inside = [set(block.modules()) for block in candidate]
-            if all(module in inside[index] for index, module in enumerate(modules)):
-                return list(candidate)[: len(modules)]
-    raise UnsupportedModelError(f"{type(model).__name__} is not supported: no list of decoder layers was found.")
+        blocks = list(candidate) if isinstance(candidate, nn.ModuleList) else []
+        if modules and len(blocks) >= len(modules) and all(any(_holds(one, own) for one in blocks) for own in modules):
+            return blocks
+    raise UnsupportedModelError(
+        f"{type(model).__name__} is not supported: none of its layers calls transformers' attention interface. "
+        f"{SUPPORTED}"
+    )
+
+
+def _holds(block: nn.Module, module: nn.Module) -> bool:
+    return any(part is module for part in block.modules())
+
+
+def _is_attention(module: nn.Module) -> bool:
+    """Whether a module is softmax attention by its name; linear, lightning and delta attention are recurrences."""
+    name = type(module).__name__.lower()
+    return "attention" in name and not any(kind in name for kind in RECURRENT)
 
 
 def _same(left: Tensor | None, right: Tensor | None) -> bool:
@@ -163,7 +184,7 @@ def _passes_on(module: nn.Module) -> bool:
     return isinstance(module, nn.Dropout | nn.Identity)
 
 
-def _attention_layer(one: _Attended, index: int, decoder_layer: nn.Module, calls: list[_Call]) -> AttentionLayer:
+def _attention_layer(one: _Attended, layer: int, decoder_layer: nn.Module, calls: list[_Call]) -> AttentionLayer:
     family = type(one.module).__name__
     own = set(one.module.modules())
     projection = next((c for c in calls[one.after :] if c.module in own and _same(c.inputs, one.outputs)), None)
@@ -179,7 +200,7 @@ def _attention_layer(one: _Attended, index: int, decoder_layer: nn.Module, calls
         post_norm = None
     return AttentionLayer(
         one.module,
-        int(getattr(one.module, "layer_idx", None) or index),
+        layer,
         decoder_layer,
         one.n_heads,
         one.n_kv_heads,

@@ -75,6 +75,27 @@ FAMILIES: dict[str, dict[str, object]] = {
     "persimmon": {},
     "biogpt": {},
 }
+MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 1, "mamba_d_state": 8, "mamba_chunk_size": 8}
+HYBRIDS: dict[str, dict[str, object]] = {
+    "lfm2": GROUPED | {"layer_types": ["conv", "full_attention", "conv"], "block_multiple_of": 8},
+    "lfm2_moe": GROUPED
+    | {"layer_types": ["conv", "full_attention", "conv"], "num_dense_layers": 1, "moe_intermediate_size": 24}
+    | {"num_experts": 4, "num_experts_per_tok": 2},
+    "jamba": GROUPED
+    | {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 4, "expert_layer_offset": 3}
+    | {"num_experts": 2, "use_mamba_kernels": False, "mamba_d_state": 4, "mamba_dt_rank": 4},
+    "bamba": GROUPED | MAMBA | {"attn_layer_indices": [1]},
+    "granitemoehybrid": GROUPED
+    | MAMBA
+    | {"layer_types": ["mamba", "attention", "mamba"], "num_local_experts": 0, "shared_intermediate_size": 48},
+    "olmo_hybrid": GROUPED | {"layer_types": ["linear_attention", "linear_attention", "full_attention"]},
+    "minimax": WIDE
+    | {"layer_types": ["linear_attention", "full_attention", "linear_attention"], "block_size": 8}
+    | {"num_local_experts": 2, "num_experts_per_tok": 1},
+    "nemotron_h": WIDE | {"hybrid_override_pattern": "M*M-"},
+    "recurrent_gemma": GROUPED,
+}
+"""Some layers attend, the others hold a convolution, a state space or linear attention."""
 REFUSED: dict[str, dict[str, object]] = {
     "bloom": {"n_layer": 3, "n_head": 4},
     "falcon": {},
@@ -83,10 +104,11 @@ REFUSED: dict[str, dict[str, object]] = {
     "xglm": {"d_model": 32, "attention_heads": 4, "ffn_dim": 48, "num_layers": 3},
     "bitnet": {"num_key_value_heads": 4},
     "qwen3_next": WIDE,
+    "kimi_linear": {},
 }
 
 
 def tiny(family: str, seed: int = 0) -> PreTrainedModel:
     torch.manual_seed(seed)
-    config = AutoConfig.for_model(family, **(COMMON | (FAMILIES | REFUSED)[family]))
+    config = AutoConfig.for_model(family, **(COMMON | (FAMILIES | HYBRIDS | REFUSED)[family]))
     return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()

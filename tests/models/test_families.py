@@ -1,14 +1,18 @@
 """What is read from every architecture equals what transformers' own eager attention says."""
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from families import FAMILIES, REFUSED, tiny
+from click.testing import CliRunner
+from families import FAMILIES, HYBRIDS, REFUSED, tiny
 
+from readout.cli import commands
 from readout.errors import UnsupportedModelError
-from readout.models import LanguageModel, check, pack
+from readout.models import LanguageModel, check, load_model, pack
+from readout.training.tokenizer import build_tokenizer
 
 RNG = np.random.default_rng(0)
 SHARED = RNG.integers(3, 96, 20)
@@ -50,6 +54,32 @@ def test_packed_reading_equals_eager_attention_prompt_by_prompt(family: str) -> 
         torch.testing.assert_close(
             reading.residuals[1][number], plain.hidden_states[1][0, [3, -1]], atol=5e-5, rtol=1e-4
         )
+
+
+@pytest.mark.parametrize("family", HYBRIDS)
+def test_a_hybrid_is_read_at_its_attention_layers_and_says_which_others_it_has(family: str) -> None:
+    model = tiny(family)
+    reader = LanguageModel(model)
+    attending = [part.layer for part in reader.wiring.attentions]
+    assert attending
+    assert reader.wiring.without_attention
+    assert not set(attending) & set(reader.wiring.without_attention)
+    assert not check(reader).can_share  # a recurrence runs through all tokens of a row
+    reading = reader.run(pack([[tokens] for tokens in PROMPTS]), CANDIDATES, COLUMNS[[0, 0, 0, 1]])
+    watched: list[torch.Tensor] = []
+    eager = next(part.module for part in reader.wiring.attentions).__class__
+    model.set_attn_implementation("eager")
+    for module in model.modules():
+        if isinstance(module, eager):
+            module.register_forward_hook(lambda _, given, result: watched.append(result[1]))
+    for number, tokens in enumerate(PROMPTS):
+        watched.clear()
+        with torch.no_grad():
+            plain = model(torch.from_numpy(tokens)[None], use_cache=False)
+        expected = torch.cat([one[0, :, -1] for one in watched])[:, COLUMNS[0 if number < 3 else 1]]
+        torch.testing.assert_close(reading.attention[number], expected, atol=3e-6, rtol=0)
+        log_probabilities = plain.logits[0, -1].log_softmax(-1)[CANDIDATES[number]]
+        torch.testing.assert_close(reading.log_probabilities[number], log_probabilities, atol=2e-5, rtol=0)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -97,3 +127,13 @@ def test_a_family_that_cannot_be_read_is_refused_by_name(family: str) -> None:
         model = tiny(family)
         with pytest.raises(UnsupportedModelError, match=r"(ForCausalLM|Attention|LMHeadModel) is not supported"):
             LanguageModel(model)
+
+
+def test_the_self_test_of_a_hybrid_tells_which_layers_are_read(tmp_path: Path) -> None:
+    tiny("lfm2").save_pretrained(tmp_path)
+    build_tokenizer().save_pretrained(tmp_path)
+    result = CliRunner().invoke(
+        commands, ["models", "--check", str(tmp_path), "--device", "cpu"], catch_exceptions=False
+    )
+    assert "the layers that attend (1) and in no other" in result.output
+    assert load_model(str(tmp_path), device="cpu").provenance["layers_without_attention"] == [0, 2]
