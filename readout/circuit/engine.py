@@ -10,7 +10,16 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from readout.circuit.edits import Intervention, Patch, Resample
+from readout.circuit.checks import (
+    Prompts,
+    as_interventions,
+    as_sources,
+    as_tokenized,
+    check_edits,
+    check_finite,
+    check_options,
+)
+from readout.circuit.edits import Head, Intervention, Resample, as_heads
 from readout.circuit.full import intervene_fully
 from readout.circuit.outcome import Answers, Outcome
 from readout.circuit.program import means_needed
@@ -18,10 +27,8 @@ from readout.circuit.resumed import intervene_resumed
 from readout.circuit.self_test import can_resume
 from readout.circuit.states import States, keep_states
 from readout.circuit.values import MeanKey, Means, Values, resampled_prompts, resampled_source
-from readout.errors import InterventionError
 from readout.models import LanguageModel
-from readout.prompts import Prompt, TokenizedPrompt, tokenize
-from readout.wording import counted
+from readout.prompts import TokenizedPrompt
 
 KEPT_BYTES = 2**30
 """Most memory that the kept passes of a chunk of prompts may take."""
@@ -30,12 +37,12 @@ Method = Literal["auto", "resumed", "full"]
 
 def intervene(
     model: LanguageModel,
-    prompts: Sequence[Prompt] | Sequence[TokenizedPrompt],
+    prompts: Prompts,
     interventions: Sequence[Intervention],
     *,
-    reference: Sequence[Prompt] | Sequence[TokenizedPrompt] | None = None,
-    sources: Mapping[str, Sequence[Prompt] | Sequence[TokenizedPrompt]] | None = None,
-    watch: Sequence[tuple[int, int]] = (),
+    reference: Prompts | None = None,
+    sources: Mapping[str, Prompts] | None = None,
+    watch: Sequence[Head | str] = (),
     normalise: bool = False,
     method: Method = "auto",
     batch_tokens: int = 8192,
@@ -58,8 +65,8 @@ def intervene(
         Prompts over which `Mean` is taken; the same prompts by default.
     sources : mapping of str to sequence of prompts, optional
         Lists that `Patch` reads, each as long as `prompts`.
-    watch : sequence of (int, int)
-        Heads (layer, head) whose attention at the query is read too.
+    watch : sequence of (int, int) or str
+        Heads, as (layer, head) or by name, whose attention at the query is read too.
     normalise : bool
         Whether to compute the sum over the vocabulary, for probabilities over all tokens.
     method : str
@@ -78,15 +85,16 @@ def intervene(
     Raises
     ------
     InterventionError
-        If an intervention names a layer, head or source that does not exist, or lists do not fit.
+        If an intervention names a layer, head, source or position that does not exist, lists do not fit, or an edit
+        leaves logits that are not finite.
     """
-    if method not in get_args(Method):
-        raise InterventionError(f"method: expected one of {', '.join(get_args(Method))}, got {method!r}")
-    if batch_tokens < 1:
-        raise InterventionError(f"batch_tokens: expected a positive number, got {batch_tokens!r}")
-    own = _tokenized(model, prompts)
-    lists = {name: _tokenized(model, given) for name, given in (sources or {}).items()}
-    _check(model, own, interventions, lists, watch)
+    check_options(model, method, get_args(Method), batch_tokens)
+    interventions = as_interventions(interventions)
+    watched = as_heads(watch, "watch")
+    own = as_tokenized(model, prompts, "prompts")
+    lists = as_sources(model, {} if sources is None else sources, own)
+    over = None if reference is None else as_tokenized(model, reference, "reference")
+    check_edits(model, own, interventions, lists, over is not None, watched)
     for seed in {edit.action.seed for one in interventions for edit in one.edits if isinstance(edit.action, Resample)}:
         lists[resampled_source(seed)] = resampled_prompts(own, seed)
     if method == "auto":
@@ -94,8 +102,8 @@ def intervene(
     needed = means_needed([edit for one in interventions for edit in one.edits])
     chunks = list(_chunks(model, own, 1 + len(lists)))
     means: dict[MeanKey, Tensor] = {}
-    if needed and (reference is not None or len(chunks) > 1):
-        means = _means(model, own if reference is None else _tokenized(model, reference), needed)
+    if needed and (over is not None or len(chunks) > 1):
+        means = _means(model, own if over is None else over, needed)
     parts: list[tuple[Answers, Answers]] = []
     with tqdm(total=len(own), unit="prompt", desc="intervene", disable=not progress) as bar:
         for start, stop in chunks:
@@ -104,48 +112,33 @@ def intervene(
                 means = _mean_of(states, needed)
             passes = {name: keep_states(model, given[start:stop]) for name, given in lists.items()}
             values = Values(model.wiring, states, means, passes, start)
-            parts.append(_run(model, values, interventions, watch, normalise, method, batch_tokens))
+            parts.append(_run(model, values, interventions, watched, normalise, method, batch_tokens))
             bar.update(stop - start)
-    return _joined(own, interventions, watch, parts)
+    return _joined(own, interventions, watched, parts)
 
 
 def _run(
     model: LanguageModel,
     values: Values,
     interventions: Sequence[Intervention],
-    watch: Sequence[tuple[int, int]],
+    watch: Sequence[Head],
     normalise: bool,
     method: Method,
     batch_tokens: int,
 ) -> tuple[Answers, Answers]:
     """Unedited and edited answers of a chunk."""
-    none = Intervention("", ())
+    made = [Intervention("", ()), *interventions]
     if method == "full":
-        both = intervene_fully(model, values, [none, *interventions], watch, normalise)
+        both = intervene_fully(model, values, made, watch, normalise)
     else:
-        both = intervene_resumed(model, values, [none, *interventions], watch, normalise, batch_tokens)
+        both = intervene_resumed(model, values, made, watch, normalise, batch_tokens)
+    check_finite(model, made, both)
     return _part(both, 0), _part(both, slice(1, None))
 
 
 def _part(answers: Answers, which: int | slice) -> Answers:
     fields = (answers.logits, answers.log_normaliser, answers.attention, answers.sink)
     return Answers(*(None if one is None else one[which] for one in fields))  # type: ignore[arg-type]
-
-
-def _tokenized(
-    model: LanguageModel, prompts: Sequence[Prompt] | Sequence[TokenizedPrompt]
-) -> Sequence[TokenizedPrompt]:
-    wrong = next((one for one in prompts if not isinstance(one, Prompt | TokenizedPrompt)), None)
-    if wrong is not None:
-        raise InterventionError(
-            f"expected prompts as PromptDistribution(...).prompts() gives them, got {type(wrong).__name__}"
-        )
-    ready = [one for one in prompts if isinstance(one, TokenizedPrompt)]
-    if len(ready) == len(prompts):
-        return ready
-    if ready:
-        raise InterventionError("some prompts are tokenised and some are not: give one kind")
-    return tokenize([one for one in prompts if isinstance(one, Prompt)], model.tokenizer)
 
 
 def _chunks(model: LanguageModel, prompts: Sequence[TokenizedPrompt], lists: int) -> Iterator[tuple[int, int]]:
@@ -178,52 +171,10 @@ def _means(
     return means.result()
 
 
-def _check(
-    model: LanguageModel,
-    prompts: Sequence[TokenizedPrompt],
-    interventions: Sequence[Intervention],
-    sources: Mapping[str, Sequence[TokenizedPrompt]],
-    watch: Sequence[tuple[int, int]],
-) -> None:
-    if not prompts:
-        raise InterventionError("there are no prompts to intervene on: give at least one")
-    if not interventions:
-        raise InterventionError("there are no interventions: give at least one, such as ablate([(layer, head)])")
-    heads = {part.layer: part.n_heads for part in model.wiring.attentions}
-    for name, given in sources.items():
-        if len(given) != len(prompts):
-            raise InterventionError(
-                f"the sources {name!r} are {counted(len(given), 'prompt')} and the prompts {len(prompts)}: give one "
-                "source for each prompt"
-            )
-    for one in interventions:
-        for edit in one.edits:
-            layer = edit.site.layer
-            if layer not in heads:
-                raise InterventionError(
-                    f"{one.name or 'an intervention'}: {model.name} has the layers {min(heads)} to {max(heads)}, "
-                    f"asked for {layer}"
-                )
-            asked = () if not hasattr(edit.site, "heads") else edit.site.heads
-            if any(not 0 <= head < heads[layer] for head in asked):
-                raise InterventionError(
-                    f"{one.name or 'an intervention'}: layer {layer} has heads 0 to {heads[layer] - 1}, "
-                    f"asked for {list(asked)}"
-                )
-            if isinstance(edit.action, Patch) and edit.action.source not in sources:
-                raise InterventionError(
-                    f"{one.name or 'an intervention'} patches from {edit.action.source!r}: give it in sources; known "
-                    f"are {', '.join(sources) or 'none'}"
-                )
-    for layer, head in watch:
-        if not 0 <= head < heads.get(layer, 0):
-            raise InterventionError(f"there is no head L{layer}H{head} to watch in {model.name}")
-
-
 def _joined(
     prompts: Sequence[TokenizedPrompt],
     interventions: Sequence[Intervention],
-    watch: Sequence[tuple[int, int]],
+    watch: Sequence[Head],
     parts: Sequence[tuple[Answers, Answers]],
 ) -> Outcome:
     n_labels = max(len(one.label_ids) for one in prompts)

@@ -57,10 +57,18 @@ class Outcome:
     match: Int[np.ndarray, "prompts demonstrations"]
 
     def logit_difference(self, answers: Answers | None = None) -> Float[np.ndarray, "*interventions prompts"]:
-        """Logit of the right label minus the mean of the others: edited unless other answers are given."""
+        """Logit of the right label minus the mean of the others: edited unless other answers are given.
+
+        Raises
+        ------
+        InterventionError
+            If a prompt has one label only.
+        """
         logits = (answers or self.edited).logits
         right = np.take_along_axis(logits, self._right(logits), -1)[..., 0]
         others = np.isfinite(logits).sum(-1)
+        if (others < 2).any():
+            raise InterventionError("a prompt with one label has no logit difference: give prompts with two or more")
         difference: np.ndarray = right - (np.nansum(logits, -1) - right) / (others - 1)
         return difference
 

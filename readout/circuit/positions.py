@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from textwrap import shorten
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from readout.errors import InterventionError
 from readout.prompts.tokens import Ints, TokenizedPrompt
+from readout.wording import counted
 
 Role = Literal["label", "text", "cue", "query", "query text", "first", "given"]
 Which = Literal["all", "matching", "other", "last"]
+OF_DEMONSTRATIONS = ("label", "text", "cue")
+
+
+def shown(value: Any) -> str:
+    """A value as an error message shows it: on one line, and short."""
+    return shorten(repr(value), 80, placeholder=" ...")
+
+
+def is_whole(value: Any) -> bool:
+    """Whether it is a whole number, of Python or of NumPy."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def whole_numbers(asked: Any, what: str) -> tuple[int, ...]:
+    """Whole numbers, each once; a number alone is a list of one.
+
+    Raises
+    ------
+    InterventionError
+        If they are something else.
+    """
+    listed = [asked] if is_whole(asked) else asked
+    found = tuple(listed) if isinstance(listed, Iterable) else (None,)
+    if not all(map(is_whole, found)):
+        raise InterventionError(f"{what}: expected whole numbers such as (0, 2), got {shown(asked)}")
+    if len(set(found)) < len(found):
+        raise InterventionError(f"{what}: {shown(asked)} names one twice; name each once")
+    return tuple(int(one) for one in found)
 
 
 @dataclass(frozen=True)
@@ -24,16 +54,16 @@ class Positions:
     role : str
         "label" tokens of demonstrations, their "text", the "cue" before a label, the "query" position (the last token),
         the "query text", the "first" token; or "given" ones.
-    which : str or tuple of int
+    which : str, int or sequence of int
         Of which demonstrations: "all", those "matching" the query's class, the "other" ones, the "last" one, or their
-        numbers.
+        numbers from 0.
     given : tuple of tuple of int
         With the role "given": the positions in each prompt, prompt by prompt.
 
     Raises
     ------
     InterventionError
-        If the role or the choice of demonstrations does not exist.
+        If the role or the choice of demonstrations does not exist, or they do not go together.
     """
 
     role: Role
@@ -47,6 +77,20 @@ class Positions:
             raise InterventionError(
                 f"which must be one of {', '.join(get_args(Which))} or demonstrations' numbers; got {self.which!r}"
             )
+        if not isinstance(self.which, str):
+            object.__setattr__(self, "which", whole_numbers(self.which, "which demonstrations"))
+        if not self.which:
+            raise InterventionError("which demonstrations: name at least one, or 'all'")
+        if self.which != "all" and self.role not in OF_DEMONSTRATIONS:
+            raise InterventionError(
+                f"which demonstrations: only {', '.join(OF_DEMONSTRATIONS)} are of demonstrations, not {self.role!r}"
+            )
+        rows = self.given if isinstance(self.given, Iterable) and not isinstance(self.given, str) else (self.given,)
+        if any(is_whole(row) for row in rows):
+            raise InterventionError(
+                f"given: expected a list of positions for each prompt, such as [[3], [3, 5]], got {shown(self.given)}"
+            )
+        object.__setattr__(self, "given", tuple(whole_numbers(row, "positions given") for row in rows))
         if bool(self.given) != (self.role == "given"):
             raise InterventionError("positions are listed with the role 'given', and only with it")
 
@@ -97,7 +141,9 @@ class Positions:
 
     def _given(self, prompt: TokenizedPrompt, number: int) -> Ints:
         if number >= len(self.given):
-            raise InterventionError(f"positions are given for {len(self.given)} prompts, this is prompt {number}")
+            raise InterventionError(
+                f"positions are given for {counted(len(self.given), 'prompt')}, this is prompt {number}"
+            )
         found = np.array(self.given[number], np.int64)
         if ((found < 0) | (found >= len(prompt.token_ids))).any():
             raise InterventionError(f"the prompt has {len(prompt.token_ids)} tokens, positions given: {found.tolist()}")
@@ -106,7 +152,7 @@ class Positions:
 
 def given(positions: Sequence[Sequence[int] | Ints]) -> Positions:
     """Positions listed prompt by prompt."""
-    return Positions("given", given=tuple(tuple(int(one) for one in row) for row in positions))
+    return Positions("given", given=positions)  # type: ignore[arg-type]
 
 
 LABELS = Positions("label")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from readout.circuit.edits import Action, Add, Block, Edges, Edit, Heads, Mean, Patch, Resample, Residual, Scale
-from readout.circuit.positions import Positions
+from readout.circuit.positions import Positions, shown
 from readout.circuit.values import Values
 from readout.errors import InterventionError
 from readout.prompts.tokens import TokenizedPrompt
@@ -168,16 +168,15 @@ def _affine(
     if isinstance(action, Scale):
         return action.factor, empty
     if isinstance(action, Add):
-        vector = torch.as_tensor(action.vector, dtype=empty.dtype, device=empty.device)
+        told = f"the vector added at {type(site).__name__.lower()} of layer {site.layer} must"
+        try:
+            vector = torch.as_tensor(action.vector, dtype=empty.dtype, device=empty.device)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InterventionError(f"{told} be numbers, got {shown(action.vector)}") from error
         if vector.shape != empty.shape[-1:]:
-            raise InterventionError(
-                f"the vector added at {type(site).__name__.lower()} of layer {site.layer} must have "
-                f"{empty.shape[-1]} numbers, it has {tuple(vector.shape)}"
-            )
+            raise InterventionError(f"{told} have {empty.shape[-1]} numbers, it has the shape {tuple(vector.shape)}")
         if not vector.isfinite().all():
-            raise InterventionError(
-                f"the vector added at {type(site).__name__.lower()} of layer {site.layer} must hold finite numbers"
-            )
+            raise InterventionError(f"{told} hold finite numbers")
         return 1.0, (action.strength * vector).expand(empty.shape)
     return 0.0, empty
 

@@ -90,6 +90,11 @@ class LanguageModel:
         return self.model.dtype  # type: ignore[no-any-return]
 
     @property
+    def context_length(self) -> int | None:
+        """Most tokens that the model reads; None where its configuration does not tell."""
+        return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+
+    @property
     def heads(self) -> tuple[tuple[int, int], ...]:
         """(layer, head) of every query head, counted on the query side."""
         return self.wiring.heads

@@ -165,7 +165,7 @@ def test_prompts_of_different_lengths_and_numbers_of_labels_go_together(model: L
         (ablate([(1, 9)]), r"heads 0 to 3, asked for \[9\]"),
         (Intervention.of("p", (Residual(1), Patch("nowhere"))), "give it in sources"),
         (Intervention.of("p", (Residual(1, Positions("label", (40,))), Zero())), "6 demonstrations"),
-        (Intervention.of("p", (Residual(1, given([(1,)])), Zero())), "given for 1 prompts"),
+        (Intervention.of("p", (Residual(1, given([(1,)])), Zero())), "given for 1 prompt and the prompts are 6"),
         (Intervention.of("p", (Residual(1), Add(np.zeros(3)))), "must have 64 numbers"),
         (Intervention.of("p", (Residual(1), Add(np.full(64, np.nan)))), "must hold finite numbers"),
         (Intervention.of("p", (Residual(1, LABELS), Patch("others", TEXTS))), "equally many"),
@@ -195,9 +195,9 @@ def test_sources_must_be_as_many_as_prompts(model: LanguageModel) -> None:
 @pytest.mark.parametrize(
     ("prompts", "interventions", "message"),
     [
-        ([], [ablate([(1, 0)])], "no prompts to intervene on"),
+        ([], [ablate([(1, 0)])], "prompts: there is no prompt, give at least one"),
         (PROMPTS, [], "no interventions: give at least one"),
-        (["a text"], [ablate([(1, 0)])], "expected prompts as .* got str"),
+        (["a text"], [ablate([(1, 0)])], "expected a list of prompts, as .* got str in it"),
     ],
 )
 def test_nothing_to_do_is_refused(model: LanguageModel, prompts: list, interventions: list, message: str) -> None:
@@ -206,7 +206,7 @@ def test_nothing_to_do_is_refused(model: LanguageModel, prompts: list, intervent
 
 
 def test_what_was_not_asked_for_is_refused(model: LanguageModel) -> None:
-    outcome = intervene(model, PROMPTS[:1], [ablate([(1, 0)])])
+    outcome = intervene(model, PROMPTS[:2], [ablate([(1, 0)])])
     with pytest.raises(InterventionError, match=r"intervene\(..., normalise=True\)"):
         outcome.log_probability()
     with pytest.raises(InterventionError, match="no head was watched"):
