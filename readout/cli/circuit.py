@@ -60,12 +60,15 @@ def command(
     from readout.figures import save
     from readout.figures.circuit import FIGURES
     from readout.files import writable_folder
-    from readout.pipeline import default_task
+    from readout.pipeline import RunReport, default_task
 
-    wanted = claims_with_needs(whole_numbers(claims, "claims"))
+    wanted = claims_with_needs(whole_numbers(claims, "claims", "3,4"))
     task = distribution_from(options).task if options["task"] or options["spec"] else default_task(options["model"])
     distribution = distribution_from(options, base=default_distribution(task))
-    distribution.load()  # bad input is found before the model is loaded
+    # Bad input is found before the model is loaded.
+    distribution.load()
+    if main_job is not None:
+        RunReport.load(main_job / "report.json")
     writable_folder(out)
     setting = make_setting(
         load(options), distribution, contexts or options["size"] or DEFAULT_CONTEXTS, draws, distribution.seed, permuted

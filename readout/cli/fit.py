@@ -11,7 +11,12 @@ import click
 @click.command("fit")
 @click.argument("record", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="JSON file to write")
-@click.option("--link", "links", multiple=True, help="choose among these links only: share, power, gain, gain_per_head")
+@click.option(
+    "--link",
+    "links",
+    multiple=True,
+    help="choose among these links only: share, power, gain, gain_per_head; several by commas, or --link several times",
+)
 @click.option(
     "--match",
     type=click.Choice(["auto", "graded", "binary"]),
@@ -45,12 +50,14 @@ def command(
     readout fit runs/words.zarr --out runs/words-fit.json
     """
     from readout.cli import NO_GROUND
+    from readout.cli.options import names
     from readout.files import writable_file
     from readout.pipeline import fit_stage
     from readout.records import open_record
 
     writable_file(out)
-    stage = fit_stage(open_record(record), links=links or None, match=match, seed=seed)
+    only = tuple(dict.fromkeys(names(",".join(links))))
+    stage = fit_stage(open_record(record), links=only or None, match=match, seed=seed)
     stage.save(out)
     click.echo(out.read_text() if as_json else f"{stage.summary()}\n\nwritten to {out}")
     if strict and not stage.has_ground:

@@ -34,12 +34,14 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def whole_numbers(text: str, name: str) -> tuple[int, ...]:
+def whole_numbers(text: str, name: str, example: str = "13,18") -> tuple[int, ...]:
     """Whole numbers separated by commas."""
     try:
         return tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:
-        raise ReadoutError(f"{name} {text!r}: expected whole numbers separated by commas, such as 13,18") from None
+        raise ReadoutError(
+            f"{name} {text!r}: expected whole numbers separated by commas: give numbers such as {example}"
+        ) from None
 
 
 _HELP = {

@@ -170,7 +170,7 @@ class RunReport:
         try:
             return cls.from_dict(json.loads(Path(path).read_text()))
         except (OSError, json.JSONDecodeError) as error:
-            raise FitError(f"report {path}: cannot be read as JSON ({error})") from error
+            raise FitError(f"report {path}: cannot be read as JSON ({error}); give one of readout run") from error
 
 
 def _line(one: PromptDistribution) -> str:

@@ -153,9 +153,10 @@ def _begun(path: Path, specification: str) -> zarr.Group | None:
     if found is None:
         raise RecordError(f"{path} holds something that is not a record: delete it, or give another folder")
     if found != specification:
+        told = _difference(str(found), specification)
+        hint = "; readout run sets residual_layers by --match" if "residual_layers" in told else ""
         raise RecordError(
-            f"{path} holds a record of another specification ({_difference(str(found), specification)}): "
-            "give another folder, or delete it"
+            f"{path} holds a record of another specification ({told}{hint}): give another folder, or delete it"
         )
     return group
 

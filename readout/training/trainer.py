@@ -180,12 +180,13 @@ class Trainer:
         torch.set_num_threads(1)
         started = time.process_time() - self.progress.seconds
         try:
-            with tqdm(initial=self.progress.step, unit="step", disable=quiet) as bar:
+            with tqdm(initial=self.progress.step, total=self._last_step(), unit="step", disable=quiet) as bar:
                 while not self.done and self.progress.step != stop_at:
                     if self.progress.step == 0 and not self.progress.checkpoints:
                         self._checkpoint()
                     self._step()
                     self.progress.seconds = time.process_time() - started
+                    bar.total = self._last_step()
                     bar.update()
                     if bar.n % 10 == 0 and not self.done:
                         bar.set_description(
@@ -196,6 +197,11 @@ class Trainer:
         finally:
             torch.set_num_threads(threads)
         return self.model.eval()
+
+    def _last_step(self) -> int:
+        """The step at which training ends if no further phase ends before its most steps."""
+        left = sum(phase.steps for phase in self.preset.phases[self.progress.phase :])
+        return self.progress.step - self.progress.step_in_phase + left
 
     def _step(self) -> None:
         progress, preset = self.progress, self.preset

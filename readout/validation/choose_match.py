@@ -158,8 +158,8 @@ def choose_match(
     candidates
         Heads, the strongest first.
     mode
-        "binary"; "graded", the similarity of the smallest error; "auto", that one if its error is reliably below the
-        binary match's (the clustered interval of the paired difference lies off 0), else binary.
+        "binary"; "graded", the graded similarity of the smallest error; "auto", that one if its error is reliably below
+        the binary match's (the clustered interval of the paired difference lies off 0), else binary.
     similarities
         Graded ones to try; None tries the residual cosines of the record's layers, up to the first reader's.
     max_heads, folds, seed
@@ -206,6 +206,10 @@ def choose_match(
     )
     gain = cluster_difference(errors[0], errors[best_graded], data.context)
     graded = mode == "graded" or gain.low > 0
-    rule = "smallest error" if mode == "graded" else "graded if reliably better than binary"
+    rule = (
+        "as asked, the graded one of the smallest error"
+        if mode == "graded"
+        else "graded if reliably better than binary"
+    )
     chosen = tried[best_graded - 1].fit(record) if graded else Binary()
     return MatchChoice(chosen, listed, f"{rule}, {told}")

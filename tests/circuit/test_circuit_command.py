@@ -50,7 +50,7 @@ def test_permuted_labels_have_no_ground_and_strict_says_so(cli: Cli, tmp_path: P
     ("arguments", "complaint"),
     [
         (("--claims", "9"), "numbered 1 to 8"),
-        (("--claims", "three"), "whole numbers"),
+        (("--claims", "three"), "give numbers such as 3,4"),
         (("--contexts", "4"), "at least 10 contexts"),
         (("--task", "nothing.csv"), "nothing.csv"),
         (("--main-job", "nowhere", "--claims", "8"), "nowhere"),
@@ -64,6 +64,18 @@ def test_bad_input_is_one_line_and_exit_code_2(
     told = [line for line in err.splitlines() if line.startswith("readout: ")]
     assert len(told) == 1
     assert complaint in told[0]
+
+
+def test_a_main_job_that_is_not_there_is_named_before_the_model_is_loaded(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("readout.models.load_model", lambda *_: pytest.fail("the model was loaded"))
+    (tmp_path / "report.json").write_text("{}")
+    for folder, complaint in ((tmp_path / "none", "none/report.json"), (tmp_path, "expected format")):
+        code, _, err = cli(*SMALL, "--main-job", folder, "--out", tmp_path / "run")
+        assert code == 2
+        assert err.count("\n") == 1
+        assert complaint in err
 
 
 def test_a_folder_of_other_settings_is_refused(cli: Cli, tmp_path: Path) -> None:

@@ -211,6 +211,19 @@ def test_fit_and_validate_go_on_from_records(cli: Cli, done: Path) -> None:
     assert (done / "validated" / "figures" / "validation_table.pdf").exists()
 
 
+def test_links_are_given_by_commas_or_one_by_one(cli: Cli, done: Path) -> None:
+    told = []
+    for links in (("--link", "power,share"), ("--link", "power", "--link", "share", "--link", "power")):
+        code, out, _ = cli("fit", done / "fit.zarr", "--out", done / "fit.json", "--json", *links)
+        assert code == 0
+        told.append(json.loads(out)["choice"]["candidates"])
+    assert told[0] == told[1]
+    assert {candidate["link"] for candidate in told[0]} == {"share", "power"}
+    code, _, err = cli("fit", done / "fit.zarr", "--out", done / "fit.json", "--link", "share,pow")
+    assert code == 2
+    assert "expected one of share, power, gain, gain_per_head, got 'pow'" in err
+
+
 def test_strict_exits_with_its_own_code_when_a_random_model_does_not_do_the_task(cli: Cli, done: Path) -> None:
     code, out, _ = cli("fit", done / "fit.zarr", "--out", done / "fit.json", "--strict")
     assert code == readout.cli.NO_GROUND == 3

@@ -203,6 +203,18 @@ def test_cross_validation_takes_the_graded_match_where_attention_follows_it():
     assert all(one <= after for one, after in pairwise(ordered))
 
 
+def test_a_graded_match_that_was_asked_for_says_so_and_is_taken_though_binary_errs_less():
+    data = record()
+    observed = Observations.from_record(data)
+    rng = np.random.default_rng(0)
+    noise = data.assign(query_residual=rng.normal(size=data["query_residual"].shape) + 0 * data["query_residual"])
+    choice = choose_match(noise, observed, observed.heads, "graded")
+    kl = {one.match: one.kl.value for one in choice.candidates}
+    assert kl["binary (same class)"] < kl[choice.similarity.describe()]
+    assert choice.rule.startswith("as asked, the graded one of the smallest error, ")
+    assert choose_match(noise, observed, observed.heads, "binary").rule == "as asked"
+
+
 def test_a_similarity_that_is_the_same_everywhere_is_no_candidate():
     data = record()
     flat = data.assign(

@@ -96,6 +96,13 @@ def test_another_specification_in_the_same_folder_is_refused(
         run(tiny_model, dataclasses.replace(FIT, seed=77), TARGET, finished[0])
 
 
+def test_a_folder_made_with_another_match_is_refused_by_the_options_name(
+    finished: tuple[Path, RunReport], tiny_model: LanguageModel
+) -> None:
+    with pytest.raises(RecordError, match=r"residual_layers.* readout run sets residual_layers by --match\)"):
+        run(tiny_model, FIT, TARGET, finished[0], match="binary")
+
+
 def test_the_default_target_shares_no_class_and_no_label_with_the_default_fit() -> None:
     fit, target = default_pair("words")
     seen, held_out = (

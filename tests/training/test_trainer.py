@@ -55,6 +55,16 @@ def test_checkpoints_are_written_at_the_schedule_and_at_the_end(whole):
     assert same(weights(whole / "checkpoints" / names[-1]), weights(whole / "model"))
 
 
+def test_the_bar_counts_to_the_last_step_and_less_where_a_phase_ends_early(tmp_path, capsys):
+    easy = dataclasses.replace(STEPS.phases[0], steps=50, until_accuracy=1e-9)
+    Trainer(tmp_path, 0, dataclasses.replace(STEPS, phases=(easy, STEPS.phases[1]))).run()
+    shown = capsys.readouterr().err.split("\r")
+    assert "/55" in shown[1]
+    steps = int(json.loads((tmp_path / "history.json").read_text())["phases"][-1]["end"])
+    assert steps < 55
+    assert f"{steps}/{steps}" in shown[-1]
+
+
 def test_a_finished_run_is_not_trained_again(whole):
     before = (whole / "history.json").read_text()
     train(whole, 5, "test", measure=False, quiet=True)
