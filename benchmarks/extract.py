@@ -37,6 +37,7 @@ def measure(kind: str, threads: int) -> dict[str, float]:
     from readout.models import load_model, pack
     from readout.prompts import PromptDistribution, tokenize
     from readout.records import ExtractionOptions, extract
+    from readout.records.batching import CPU_TOKENS
 
     logging.disable_progress_bar()
     torch.set_num_threads(threads)
@@ -63,7 +64,7 @@ def measure(kind: str, threads: int) -> dict[str, float]:
                 torch.stack([layer[0, :, -1] for layer in output.attentions])
     else:
         rows = sorted(prompts, key=lambda one: -len(one.token_ids))
-        per_batch = options.batch_tokens // len(rows[0].token_ids)
+        per_batch = CPU_TOKENS // len(rows[0].token_ids)
         with torch.inference_mode():
             for first in range(0, len(rows), per_batch):
                 batch = pack([[one.token_ids] for one in rows[first : first + per_batch]])

@@ -226,7 +226,7 @@ def _behaviour(setting: Setting) -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
-    from readout.records.extraction import LIBRARIES
+    from readout.records.chunks import LIBRARIES
 
     return {"python": platform.python_version(), "readout": version("readout")} | {
         name: version(name) for name in LIBRARIES

@@ -66,7 +66,8 @@ def run(
     -------
     RunReport
     """
-    from readout.records.extraction import ExtractionOptions, extract, middle_layers
+    from readout.records.extraction import extract
+    from readout.records.options import ExtractionOptions, middle_layers
 
     if fit.size < FEWEST_CONTEXTS:
         raise FitError(

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 from readout.records.schema import check_record, head_name, head_names, provenance
 
 if TYPE_CHECKING:
-    from readout.records.extraction import ExtractionOptions, extract, middle_layers
+    from readout.records.extraction import extract
+    from readout.records.options import ExtractionOptions, middle_layers
     from readout.records.store import open_record
 
 __all__ = [
@@ -21,9 +22,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ExtractionOptions": "extraction",
+    "ExtractionOptions": "options",
     "extract": "extraction",
-    "middle_layers": "extraction",
+    "middle_layers": "options",
     "open_record": "store",
 }
 

@@ -11,7 +11,8 @@ import xarray as xr
 
 from readout.models import LanguageModel, load_model
 from readout.prompts import PromptDistribution
-from readout.records.extraction import ExtractionOptions, extract
+from readout.records.extraction import extract
+from readout.records.options import ExtractionOptions
 from readout.records.schema import head_names
 
 REFERENCE = "float32"

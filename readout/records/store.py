@@ -152,7 +152,7 @@ def _begun(path: Path, specification: str) -> zarr.Group | None:
         return None
     if found is None:
         raise RecordError(f"{path} holds something that is not a record: delete it, or give another folder")
-    if found != specification:
+    if _known(str(found)) != json.loads(specification):
         told = _difference(str(found), specification)
         hint = "; readout run sets residual_layers by --match" if "residual_layers" in told else ""
         raise RecordError(
@@ -161,8 +161,15 @@ def _begun(path: Path, specification: str) -> zarr.Group | None:
     return group
 
 
+def _known(specification: str) -> dict[str, Any]:
+    """A stored specification; older ones name the batch size, which is no part of what a record is of."""
+    found: dict[str, Any] = json.loads(specification)
+    found.get("options", {}).pop("batch_tokens", None)
+    return found
+
+
 def _difference(found: str, wanted: str) -> str:
-    old, new = json.loads(found), json.loads(wanted)
+    old, new = _known(found), json.loads(wanted)
     names = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
     # The digest says nothing to a reader where the fields themselves differ.
     names = [name for name in names if name != "digest"] or names

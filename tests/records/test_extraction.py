@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from readout.errors import RecordError
 from readout.models import LanguageModel
 from readout.prompts import PromptDistribution, tokenize
 from readout.records import ExtractionOptions, extract, head_names, middle_layers, open_record, provenance
-from readout.records import extraction as extraction_module
+from readout.records.store import RecordStore
 
 MIXED = PromptDistribution(task="words", classes=2, shots=((1, 2), (3, 1)), queries=3, size=30, seed=5)
 
@@ -100,23 +101,23 @@ def test_an_extraction_stopped_between_chunks_ends_with_the_same_bytes(
     tiny_model: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     extract(tiny_model, MIXED, tmp_path / "whole.zarr")
-    read = extraction_module._Plan.read
+    write = RecordStore.write
     calls = 0
 
-    def read_once_more(self: object, prompts: object) -> object:
+    def write_every_other_time(self: RecordStore, chunk: int, values: Mapping[str, np.ndarray]) -> None:
         nonlocal calls
         calls += 1
         if calls % 2 == 0:
             raise Stopped
-        return read(self, prompts)
+        write(self, chunk, values)
 
-    monkeypatch.setattr(extraction_module._Plan, "read", read_once_more)
+    monkeypatch.setattr(RecordStore, "write", write_every_other_time)
     for _ in range(2):
         with pytest.raises(Stopped):
             extract(tiny_model, MIXED, tmp_path / "stopped.zarr")
     with pytest.raises(RecordError, match="unfinished: 1 of 3 chunks"):
         open_record(tmp_path / "stopped.zarr")
-    monkeypatch.setattr(extraction_module._Plan, "read", read)
+    monkeypatch.setattr(RecordStore, "write", write)
     extract(tiny_model, MIXED, tmp_path / "stopped.zarr")
     assert bytes_of(tmp_path / "stopped.zarr") == bytes_of(tmp_path / "whole.zarr")
 
