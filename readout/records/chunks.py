@@ -24,7 +24,7 @@ from readout.records.schema import DIMS
 from readout.records.store import RecordStore
 
 CHUNK_PROMPTS = 32
-"""Prompts a chunk, rounded up to whole contexts: what a stopped run computes again at most."""
+"""Prompts a chunk, rounded up to whole contexts; a stopped run computes again what was batched with a missing one."""
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "xarray", "zarr")
 
 
