@@ -1,14 +1,14 @@
-"""The README's table of the circuit's claims, made from the committed results.
+"""The tables of the circuit's claims, made from the committed results.
 
 python fits/circuit_table.py            print it
-python fits/circuit_table.py --write    put it into README.md between its markers
+python fits/circuit_table.py --write    put it into its page between its markers
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from readme import load, markers, print_or_write, shown, table
+from pages import load, markers, print_or_write, shown, table
 
 from readout.circuit.claim import LEVEL, TITLES
 

@@ -1,7 +1,7 @@
 """The README's tables about the transformer trained from scratch, made from the committed results.
 
 python fits/growth_table.py            print them
-python fits/growth_table.py --write    put them into README.md between their markers
+python fits/growth_table.py --write    put them into its page between their markers
 
 What counts as what was fixed before the runs of the present recipe were looked at. Parking: a reader gives the first
 token at least .25 more attention without a repeated label than with one. Suppressor: a head, not a reader, that attends
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from readme import load, markers, print_or_write, table
+from pages import load, markers, print_or_write, table
 
 MARKERS = markers("built-in model", "growth_table.py")
 PARKING, SUPPRESSION, GATE, BOUND = 0.25, 0.1, 0.5, 300

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from readme import HERE, load, markers, print_or_write, shown, table
+from pages import HERE, load, markers, print_or_write, shown, table
 
 RESULTS = {"icr_smollm2": "SmolLM2-135M", "icr_tiny": "the built-in model"}
 BETWEEN = markers("in-context routing", "icr_table.py")

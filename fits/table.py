@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from readme import load, markers, print_or_write, shown
-from readme import table as markdown
+from pages import load, markers, print_or_write, shown
+from pages import table as markdown
 
 MARKERS = markers("measured numbers", "table.py")
 FITS = {"smollm2_words": "word concepts", "smollm2_trec": "TREC questions", "smollm2_agnews": "AG News"}

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from main_job import HERE, rounded
-from readme import load
+from pages import load
 from transfer import AGAINST, PAIRS, difference, pooled
 from transfer_pairs import DRAWS, RECORDED, SMOLLM2, record_path
 

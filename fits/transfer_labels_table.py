@@ -1,14 +1,14 @@
-"""The README's table of label-word effects on held-out distributions, made from the committed results.
+"""The tables of label-word effects on held-out distributions, made from the committed results.
 
 python fits/transfer_labels_table.py            print it
-python fits/transfer_labels_table.py --write    put it into README.md between its markers
+python fits/transfer_labels_table.py --write    put it into its page between its markers
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from readme import load, markers, print_or_write, shown, table
+from pages import load, markers, print_or_write, shown, table
 
 MARKERS = markers("label words", "transfer_labels_table.py")
 AGAINST = "match + log count"

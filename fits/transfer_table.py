@@ -1,14 +1,14 @@
-"""The README's tables of graded and binary matches on held-out distributions, made from the committed results.
+"""The tables of graded and binary matches on held-out distributions, made from the committed results.
 
 python fits/transfer_table.py            print them
-python fits/transfer_table.py --write    put them into README.md between their markers
+python fits/transfer_table.py --write    put them into its page between their markers
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from readme import load, markers, print_or_write, shown, table
+from pages import load, markers, print_or_write, shown, table
 
 MARKERS = markers("transfer", "transfer_table.py")
 AGAINST = "match + log count"

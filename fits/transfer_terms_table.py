@@ -1,14 +1,14 @@
-"""The README's tables of further terms, pooling and the query-key form, made from the committed results.
+"""The tables of further terms, pooling and the query-key form, made from the committed results.
 
 python fits/transfer_terms_table.py            print them
-python fits/transfer_terms_table.py --write    put them into README.md between their markers
+python fits/transfer_terms_table.py --write    put them into its page between their markers
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from readme import load, markers, print_or_write, shown, table
+from pages import load, markers, print_or_write, shown, table
 
 MARKERS = markers("terms", "transfer_terms_table.py")
 FORM = "class means"

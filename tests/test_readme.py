@@ -1,4 +1,4 @@
-"""The README's numbers are those of the committed results, and its Python example runs."""
+"""The numbers of README and docs are those of the committed results, and its Python example runs."""
 
 import importlib
 import re
@@ -10,10 +10,10 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize("script", ["table", "growth_table", "circuit_table", "transfer_table"])
-def test_the_readmes_tables_are_made_from_the_committed_results(script: str) -> None:
+def test_tables_of_readme_and_docs_are_made_from_the_committed_results(script: str) -> None:
     tables = importlib.import_module(script)
-    readme = importlib.import_module("readme")
-    assert readme.readme_with(tables.made(), tables.MARKERS) == readme.README.read_text()
+    pages = importlib.import_module("pages")
+    assert pages.page_with(tables.made(), tables.MARKERS) == pages.page_of(tables.MARKERS).read_text()
 
 
 def test_the_readmes_array_example_finds_the_constants_that_it_was_made_with(

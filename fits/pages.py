@@ -1,4 +1,4 @@
-"""What the scripts that make the README's tables share: estimates and rows in Markdown, and places between markers."""
+"""What the scripts that make the tables of README and docs share: estimates and rows in Markdown, places between markers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-README = HERE.parent / "README.md"
+ROOT = HERE.parent
 
 
 def load(name: str) -> dict[str, Any]:
@@ -33,22 +33,30 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def markers(what: str, script: str) -> tuple[str, str]:
-    """Comments of the README between which a script writes."""
+    """Comments of a page between which a script writes."""
     return f"<!-- {what}: made by fits/{script} -->", f"<!-- end of {what} -->"
 
 
-def readme_with(text: str, between: tuple[str, str]) -> str:
-    """The README with this text between its markers."""
-    before, start, rest = README.read_text().partition(between[0])
+def page_of(between: tuple[str, str]) -> Path:
+    """The one page, README.md or one below docs/, that has these markers."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    having = [page for page in pages if all(marker in page.read_text() for marker in between)]
+    if len(having) != 1:
+        found = ", ".join(str(page.relative_to(ROOT)) for page in having) or "none"
+        raise SystemExit(f"one page should have the lines {between[0]} and {between[1]}, it is in: {found}")
+    return having[0]
+
+
+def page_with(text: str, between: tuple[str, str]) -> str:
+    """The page with this text between its markers."""
+    before, start, rest = page_of(between).read_text().partition(between[0])
     _, end, after = rest.partition(between[1])
-    if not (start and end):
-        raise SystemExit(f"{README} lacks the lines {between[0]} and {between[1]}")
     return f"{before}{start}\n{text}\n{end}{after}"
 
 
 def print_or_write(made: Callable[[], str], between: tuple[str, str]) -> None:
-    """Print what was made, or put it into the README where the command says ``--write``."""
+    """Print what was made, or put it into its page where the command says ``--write``."""
     if "--write" in sys.argv:
-        README.write_text(readme_with(made(), between))
+        page_of(between).write_text(page_with(made(), between))
     else:
         print(made())
