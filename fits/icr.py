@@ -5,7 +5,8 @@
 
 SmolLM2's stages, each resumed where it stopped: choose (cross-entropy's form, on development queries), main (three
 seeds, 500 items), controls (one seed), methods (one seed), layers (early, middle, all; no cached inputs, so slow).
-Everything read or trained stays in runs/fits/icr_smollm2 (not committed); the JSON is written after every method.
+What is read or trained stays in runs/fits/icr_smollm2 (not committed); the JSON and every method's answers are written
+after each method, and a clone goes on from them.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from main_job import HERE, RUNS, rounded
 
 from readout.icr.directions import report_directions
 from readout.icr.methods.base import accuracy
-from readout.icr.methods.beyond import DomainGated, Gated
+from readout.icr.methods.beyond import GainGated, Gated, Shrunk
 from readout.icr.methods.routed import Routed, Variant
-from readout.icr.registry import REFERENCES, SEEDLESS, known_methods, make_method
+from readout.icr.registry import BEYOND, REFERENCES, SEEDLESS, known_methods, make_method
 from readout.icr.router import RouterSettings
 from readout.icr.run import default_variant, evaluate, training_losses
 from readout.icr.scores import right_answers, summarise
@@ -39,7 +40,7 @@ FEW_ITEMS = 150
 MAIN = ("icr", "icr, random basis")
 IN_DOMAIN_MAIN = ("icr, constant router", "icr, random encoder")
 CONTROLS = (
-    "icr, shrunk alpha", "residual stream", "icr, centroid router", "bias trained directly", "icr, shuffled router",
+    "residual stream", "icr, centroid router", "bias trained directly", "icr, shuffled router",
     "icr, within-domain pca",
     "icr, paper's scale", "icr, no confidence", "icr, no sparsity", "icr, no gating", "icr, strong confidence",
     "icr, rank 4", "icr, rank 12", "icr, own encoder", "icr, last row",
@@ -47,6 +48,7 @@ CONTROLS = (
 METHODS = ("task vectors", "icv", "lora on the head", "function vectors", "i2cl")
 LAYERS = ("icr, middle layers", "icr, early layers", "icr, all layers")
 ANSWERS = HERE / "icr_smollm2_answers.npz"
+RESULT = HERE / "icr_smollm2.json"
 STAGES = ("choose", "main", "controls", "methods", "layers")
 
 
@@ -63,10 +65,14 @@ class Run:
         unpack(self.study.folder / "answers")
         self.right: dict[str, dict[str, np.ndarray]] = {}
         self.told: dict[str, Any] = {"command": "python fits/icr.py smollm2", "settings": SETTINGS.to_dict()}
+        kept = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+        self.kept = kept if kept.get("settings") == SETTINGS.to_dict() else {}
 
     def choose(self) -> Variant:
         """Train with each form of cross-entropy and keep the one that is best on development queries."""
         path = self.study.folder / "choice.json"
+        if not path.exists() and "development" in self.kept:
+            path.write_text(json.dumps(self.kept["development"]))
         if not path.exists():
             found = {}
             for form in CHOICES:
@@ -80,8 +86,9 @@ class Run:
         self.told["development"] = json.loads(path.read_text())
         best = max(CHOICES, key=lambda form: self.told["development"][form])
         chosen = self.study.folder / "seed-0" / "icr"
-        if not chosen.exists():
-            shutil.copytree(self.study.folder / "seed-0" / f"choose_{best}", chosen)
+        trained = self.study.folder / "seed-0" / f"choose_{best}"
+        if trained.exists() and not chosen.exists():
+            shutil.copytree(trained, chosen)
         self.told["chosen"] = best
         return variant(best)
 
@@ -97,8 +104,13 @@ class Run:
         if "zero-shot" not in self.right:
             return
         losses = training_losses(self.study, list(self.right), SEEDS)
-        result = self.told | {"training": losses} | self.study.scores(self.right).to_dict()
-        (HERE / "icr_smollm2.json").write_text(json.dumps(rounded(result), allow_nan=False, indent=1) + "\n")
+        result = self.told | {"training": self._losses(losses)} | self.study.scores(self.right).to_dict()
+        RESULT.write_text(json.dumps(rounded(result), allow_nan=False, indent=1) + "\n")
+
+    def _losses(self, found: dict[str, Any]) -> dict[str, Any]:
+        """Losses of what was trained in this folder, else those that were written before."""
+        before = self.kept.get("training", {})
+        return {name: before.get(name, {}) | found.get(name, {}) for name in (*before, *found)}
 
 
 def pack(folder: Path) -> None:
@@ -118,7 +130,7 @@ def unpack(folder: Path) -> None:
 
 
 def main_stage(run: Run, base: Variant) -> None:
-    """References and routing on all sets, three seeds; then the gate on the distance."""
+    """References and routing on all sets, three seeds; then the gates."""
     settings = run.study.settings
     run.add("zero-shot", base, (0,), settings.in_domain)
     for number in range(len(SEEDS)):
@@ -133,34 +145,37 @@ def main_stage(run: Run, base: Variant) -> None:
         for name in (*MAIN, "contextual calibration", "label bias, fitted", "encoder only"):
             run.add(name, base, SEEDS[: number + 1])
         run.told["directions"] = report_directions(run.study.vectors(0), base.rank).to_dict()
-        gate(run, base, SEEDS[: number + 1])
+        beyond(run, base, SEEDS[: number + 1])
     run.add("few-shot", base, (0,))
 
 
-def gate(run: Run, base: Variant, seeds: tuple[int, ...]) -> None:
-    """Zero-shot for queries far from the training domains, by a bound from the held-out set or from development."""
-    bounds: dict[str, dict[str, float | str]] = {}
-    for kind in (Gated, DomainGated):
+def beyond(run: Run, base: Variant, seeds: tuple[int, ...]) -> None:
+    """What holds the trained router back, chosen on the held-out set or on development queries; no new training."""
+    told: dict[str, dict[str, Any]] = {}
+    for name in BEYOND:
         by_set: dict[str, list[np.ndarray]] = {}
         for seed in seeds:
-            routed = Routed("icr", base)
-            ground = run.study.ground(seed)
-            routed.fit(ground)
-            gated = kind(routed)
-            path = run.study.folder / f"{gated.name.replace(' ', '_')}-{seed}.json"
-            if path.exists():
-                gated.bound = float(json.loads(path.read_text()))
-            else:
-                gated.fit(ground)
-                path.write_text(json.dumps(gated.bound))
-            bounds.setdefault(gated.name, {})[str(seed)] = gated.bound if np.isfinite(gated.bound) else str(gated.bound)
-            for name, logits in run.study.answers(make_method("icr", base), seed).items():
-                queries = run.study.test(name)
-                mixed = gated.mix(queries, logits)
-                by_set.setdefault(name, []).append(right_answers(mixed, queries.answers))
-            run.right[gated.name] = {name: np.stack(own) for name, own in by_set.items()}
-    run.told["gate"] = {"held_out": list(run.study.settings.held_out), "bounds": bounds}
+            method = make_method(name, base)()
+            method.fit(run.study.ground(seed))
+            told.setdefault(name, {})[str(seed)] = chosen_by(method)
+            for test, logits in run.study.answers(make_method("icr", base), seed).items():
+                queries = run.study.test(test)
+                if isinstance(method, Gated):
+                    logits = method.mix(queries, logits)
+                elif isinstance(method, Shrunk) and method.factor != 1:
+                    logits = method.answer(queries)
+                by_set.setdefault(test, []).append(right_answers(logits, queries.answers))
+        run.right[name] = {test: np.stack(own) for test, own in by_set.items()}
+    run.told["beyond"] = {"held_out": list(run.study.settings.held_out), "chosen": told}
     run.write()
+
+
+def chosen_by(method: Any) -> Any:
+    """What a method has settled on."""
+    if isinstance(method, GainGated):
+        return method.gains
+    found = method.factor if isinstance(method, Shrunk) else method.bound
+    return found if np.isfinite(found) else str(found)
 
 
 def tiny() -> None:

@@ -1,4 +1,4 @@
-"""What the scripts that make the tables of README and docs share: estimates and rows in Markdown, places between markers."""
+"""What the scripts that make tables of README and docs share: estimates and rows in Markdown, and places to write to."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from readout.errors import ReadoutError
 from readout.matching.encoder import BATCH, encoder_folder
@@ -108,12 +108,15 @@ class Reader:
         Of the training queries; for "centroid", and for the distance to the training domains.
     seed : int
         Seed of the shuffle.
+    names : tuple of str
+        The domains.
     """
 
     encode: Encode
     kind: str
     centroids: Float[np.ndarray, "domains width"]
     seed: int = 0
+    names: tuple[str, ...] = ()
 
     @classmethod
     def fit(cls, encode: Encode, kind: str, texts: Sequence[str], domains: Sequence[str], seed: int = 0) -> Reader:
@@ -129,7 +132,7 @@ class Reader:
         vectors = unit(encode(texts))
         names = sorted(set(domains))
         own = np.array(domains)
-        return cls(encode, kind, unit(np.stack([vectors[own == name].mean(0) for name in names])), seed)
+        return cls(encode, kind, unit(np.stack([vectors[own == name].mean(0) for name in names])), seed, tuple(names))
 
     @property
     def width(self) -> int:
@@ -142,7 +145,7 @@ class Reader:
             return np.ones((len(texts), 1), np.float32)
         vectors = unit(self.encode(texts))
         if self.kind == "centroid":
-            vectors = np.asarray(self.centroids[(vectors @ self.centroids.T).argmax(1)])
+            vectors = np.asarray(self.centroids[self.nearest(texts)])
         elif self.kind == "shuffled":
             vectors = vectors[_derangement(domains, self.seed)]
         return np.asarray(vectors * vectors.shape[1] ** 0.5, np.float32)
@@ -150,6 +153,10 @@ class Reader:
     def nearness(self, texts: Sequence[str]) -> Float[np.ndarray, " texts"]:
         """Cosine to the nearest training domain's centroid."""
         return np.asarray((unit(self.encode(texts)) @ self.centroids.T).max(1))
+
+    def nearest(self, texts: Sequence[str]) -> Int[np.ndarray, " texts"]:
+        """The number of the training domain whose centroid is nearest."""
+        return np.asarray((unit(self.encode(texts)) @ self.centroids.T).argmax(1))
 
 
 def unit(vectors: Float[np.ndarray, "n width"]) -> Float[np.ndarray, "n width"]:

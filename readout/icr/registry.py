@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from readout.errors import ReadoutError
 from readout.icr.methods.base import Make, Method
-from readout.icr.methods.beyond import DomainGated, Gated, Shrunk
+from readout.icr.methods.beyond import DomainGated, GainGated, Gated, Shrunk
 from readout.icr.methods.function_vectors import FunctionVectors
 from readout.icr.methods.i2cl import ImplicitContext
 from readout.icr.methods.icv import InContextVectors
@@ -60,6 +60,7 @@ PLAIN: Final[dict[str, Make]] = {
 BEYOND: Final[dict[str, Callable[[Routed], Method]]] = {
     "icr, distance gate": Gated,
     "icr, domain gate": DomainGated,
+    "icr, gain gate": GainGated,
     "icr, shrunk alpha": Shrunk,
 }
 """Beyond the paper: what holds the trained router back out of domain."""

@@ -18,6 +18,7 @@ from readout.statistics import Estimate, bootstrap_weights, check_level
 from readout.statistics.bootstrap import interval_from_draws
 
 DRAWS = 2000
+MAIN = "icr"
 Right = Bool[np.ndarray, "seeds items"]
 
 
@@ -137,7 +138,10 @@ class Scores:
         return Estimate(value, low, high, float("nan"), gain.n, gain.clusters, f"ratio; {gain.method}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Per method and data set: accuracy, difference to zero-shot, recovery; per method: averages and collapses."""
+        """Per method and data set: accuracy, difference to zero-shot, recovery; per method: averages and collapses.
+
+        Averages hold the paired difference to zero-shot and, where "icr" was tried, that of icr to the method.
+        """
         methods: dict[str, Any] = {}
         for method, by_set in self.right.items():
             sets: dict[str, Any] = {}
@@ -154,11 +158,7 @@ class Scores:
             for group in ("in-domain", "near", "far", "out"):
                 own = [name for name in self.group(group) if name in by_set]
                 if own:
-                    averages[group] = {
-                        "sets": own,
-                        "accuracy": self.accuracy(method, own).to_dict(),
-                        "difference": self.difference(method, "zero-shot", own).to_dict(),
-                    }
+                    averages[group] = self._average(method, own)
             seeds = max(len(one) for one in by_set.values())
             methods[method] = {
                 "seeds": seeds,
@@ -169,6 +169,16 @@ class Scores:
                 "collapsed": {"raw": raw, "significant": significant},
             }
         return {"methods": methods, "groups": dict(self.groups), "chance": dict(self.chance)}
+
+    def _average(self, method: str, sets: Sequence[str]) -> dict[str, Any]:
+        told = {
+            "sets": list(sets),
+            "accuracy": self.accuracy(method, sets).to_dict(),
+            "difference": self.difference(method, "zero-shot", sets).to_dict(),
+        }
+        if method != MAIN and all(name in self.right.get(MAIN, {}) for name in sets):
+            told["icr minus this"] = self.difference(MAIN, method, sets).to_dict()
+        return told
 
 
 def summarise(result: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from readout.errors import ReadoutError
 from readout.icr.methods.base import Ground, accuracy
-from readout.icr.methods.beyond import FACTORS, DomainGated, Gated, Shrunk
+from readout.icr.methods.beyond import FACTORS, DomainGated, GainGated, Gated, Shrunk
 from readout.icr.methods.routed import Routed
 from readout.icr.queries import Queries
 from readout.icr.registry import BEYOND, make_method
@@ -30,7 +30,12 @@ class Fixed(Routed):
 
 
 class Near:
-    """A reader by which the first queries are the nearest."""
+    """A reader by which the first queries are the nearest, and in turn of two domains."""
+
+    names = ("left", "right")
+
+    def nearest(self, texts: list[str]) -> np.ndarray:
+        return np.arange(len(texts)) % 2
 
     def nearness(self, texts: list[str]) -> np.ndarray:
         return np.linspace(1, 0, len(texts))
@@ -87,6 +92,21 @@ def test_the_domain_gate_lets_nineteen_of_twenty_development_queries_through(gro
     passed = (method.answer(development) != development.zero_shot).any(1)
     assert passed.sum() == 19
     assert not passed[-1]
+
+
+def test_queries_nearest_to_a_domain_that_does_not_gain_stay_at_zero_shot(ground: Ground, queries: Queries) -> None:
+    # every answer is wrong at zero shot; routing puts right those of the first domain and of one query of the second
+    asked = replace(queries, answers=(queries.answers + 1) % 2)
+    added = np.zeros_like(queries.zero_shot)
+    for row in (*range(0, 20, 2), 1):
+        added[row, asked.answers[row]] = 100.0
+    method = GainGated(Fixed(Near(), added))
+    method.fit(replace(ground, development=asked))
+    assert method.gains["left"]["value"] == 1.0
+    assert method.gains["right"]["value"] == pytest.approx(0.1)
+    assert method.gains["right"]["low"] == 0.0
+    np.testing.assert_array_equal(method.lets_through(asked), np.arange(20) % 2 == 0)
+    assert accuracy(method.answer(asked), asked) == 0.5
 
 
 def test_the_largest_factor_that_does_no_harm_is_chosen(ground: Ground, queries: Queries) -> None:

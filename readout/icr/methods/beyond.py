@@ -6,13 +6,17 @@ are not tested, or on development queries. None of them sees a test query.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from readout.errors import ReadoutError
+from readout.icr.encoders import Reader
 from readout.icr.methods.base import Ground, Logits, accuracy
 from readout.icr.methods.routed import Routed
 from readout.icr.queries import Queries
+from readout.icr.scores import crossed_bootstrap, right_answers
 
 FACTORS = (1.0, 0.7, 0.5, 0.3, 0.15, 0.0)
 KEPT = 0.95
@@ -55,13 +59,19 @@ class Gated:
 
     def mix(self, queries: Queries, routed: Logits) -> Logits:
         """The same out of routed answers that are there already."""
-        near = self._nearness(queries) >= self.bound
-        return np.where(near[:, None], routed, queries.zero_shot)
+        return np.where(self.lets_through(queries)[:, None], routed, queries.zero_shot)
+
+    def lets_through(self, queries: Queries) -> Bool[np.ndarray, " queries"]:
+        """Which queries are routed."""
+        return np.asarray(self._nearness(queries) >= self.bound)
 
     def _nearness(self, queries: Queries) -> Float[np.ndarray, " queries"]:
+        return self._reader().nearness(queries.texts)
+
+    def _reader(self) -> Reader:
         if self.routed.reader is None:
             raise ReadoutError(f"{self.name}: fit it first")
-        return self.routed.reader.nearness(queries.texts)
+        return self.routed.reader
 
 
 class DomainGated(Gated):
@@ -75,6 +85,40 @@ class DomainGated(Gated):
         """Read the bound off the development queries' nearness."""
         _fitted(self.routed, ground)
         self.bound = float(np.quantile(self._nearness(ground.development), 1 - KEPT))
+
+
+class GainGated(Gated):
+    """Zero-shot for queries nearest to a training domain in which routing does not help.
+
+    A domain gains if the paired 95 % interval of routed - zero-shot, over the development queries nearest to its
+    centroid, is above zero. Nothing but development queries of the training domains is looked at.
+
+    Attributes
+    ----------
+    gains : dict of str to dict
+        By training domain: the difference on development queries, with its interval.
+    """
+
+    def __init__(self, routed: Routed) -> None:
+        super().__init__(routed)
+        self.name = f"{routed.name}, gain gate"
+        self.gains: dict[str, dict[str, Any]] = {}
+
+    def fit(self, ground: Ground) -> None:
+        """Measure each domain's gain."""
+        _fitted(self.routed, ground)
+        queries = ground.development
+        routed = right_answers(self.routed.answer(queries), queries.answers).astype(float)
+        gain = routed - right_answers(queries.zero_shot, queries.answers)
+        nearest = self._reader().nearest(queries.texts)
+        for place, name in enumerate(self._reader().names):
+            own = gain[nearest == place]
+            self.gains[name] = crossed_bootstrap([own[None]]).to_dict() if len(own) > 1 else {"low": float("nan")}
+
+    def lets_through(self, queries: Queries) -> Bool[np.ndarray, " queries"]:
+        """Those nearest to a domain that gains."""
+        gaining = np.array([self.gains[name]["low"] > 0 for name in self._reader().names])
+        return np.asarray(gaining[self._reader().nearest(queries.texts)])
 
 
 class Shrunk:
