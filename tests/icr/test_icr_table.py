@@ -1,7 +1,7 @@
 """The README's table of in-context routing shows the committed numbers."""
 
 from icr_table import accuracies, recoveries
-from readme import load
+from pages import load
 
 
 def test_a_methods_row_has_its_accuracies_gain_and_collapses() -> None:

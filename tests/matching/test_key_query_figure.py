@@ -1,7 +1,7 @@
 """The figure of constants from class means shows the committed numbers."""
 
 import pytest
-from readme import load
+from pages import load
 
 from readout.figures.key_query import KINDS, key_query
 

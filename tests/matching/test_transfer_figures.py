@@ -2,7 +2,7 @@
 
 import pytest
 from matplotlib.figure import Figure
-from readme import load
+from pages import load
 
 from readout.figures.transfer import AGAINST, SHOWN, transfer_constants, transfer_errors
 

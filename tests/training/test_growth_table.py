@@ -4,7 +4,7 @@ import math
 
 import growth_table
 import pytest
-from readme import load
+from pages import load
 
 
 def test_the_built_in_seeds_keep_their_task_in_every_number_of_classes():
