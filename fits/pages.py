@@ -1,4 +1,4 @@
-"""What the scripts that make tables of README and docs share: estimates and rows in Markdown, and places to write to."""
+"""What scripts share that make tables of README and docs: estimates and rows in Markdown, places to write to."""
 
 from __future__ import annotations
 
