@@ -1,7 +1,9 @@
-"""The circuit's committed results: fits/circuit_tiny.json, circuit_smollm2.json, and the null in circuit_null.json.
+"""The circuit's committed results: fits/circuit_tiny.json, circuit_smollm2*.json, and the null in circuit_null.json.
 
     python fits/circuit.py tiny          all claims on the built-in model
     python fits/circuit.py smollm2       all claims on SmolLM2-135M
+    python fits/circuit.py smollm2_fresh, smollm2_short
+                                         the gate again, on other prompts, and on other prompts of two shots a class
     python fits/circuit.py null          random weights, and permuted labels: how often a claim comes out true
 
 Folders of the runs stay in runs/fits (not committed), so a stopped call goes on where it stopped.
@@ -13,6 +15,7 @@ import argparse
 import json
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from main_job import HERE, RUNS, rounded
@@ -26,19 +29,26 @@ from readout.training.model import build_model
 from readout.training.presets import TINY
 from readout.training.tokenizer import build_tokenizer
 
-MODELS = {"tiny": "tiny", "smollm2": "smollm2-135m"}
-CONTEXTS = {"tiny": 32, "smollm2": 96}
+CONTEXTS = {"tiny": 32, "smollm2": 96, "smollm2_fresh": 96, "smollm2_short": 96}
 """Half to choose and half to test; the larger model's effects are smaller and it has many more heads."""
+GATE = (3, 4, 6)
+"""Claims tested again: how the gate is measured was settled after its first run on 96 contexts, hence other prompts."""
+FRESH_SEED = 1
 NULL_RUNS, NULL_CONTEXTS, NULL_DRAWS = 20, 16, 40
 
 
 def regenerate(name: str) -> CircuitReport:
-    """Run all claims on one model and write ``fits/circuit_NAME.json``."""
+    """Run the claims on one model and write ``fits/circuit_NAME.json``."""
     folder, kept = RUNS / f"circuit_{name}", HERE / f"circuit_{name}.json"
     start = time.perf_counter()
     found = (folder / "circuit.json").exists() and kept.exists()
-    setting = make_setting(load_model(MODELS[name], device="cpu"), contexts=CONTEXTS[name])
-    report = run_circuit(setting, folder, progress=True)
+    model = load_model("tiny" if name == "tiny" else "smollm2-135m", device="cpu")
+    distribution, claims = default_distribution("synthetic" if name == "tiny" else "words"), tuple(ORDER)
+    if name in ("smollm2_fresh", "smollm2_short"):
+        shots = 2 if name == "smollm2_short" else distribution.shots
+        distribution, claims = replace(distribution, seed=FRESH_SEED, shots=shots), GATE
+    setting = make_setting(model, distribution, CONTEXTS[name], seed=distribution.seed)
+    report = run_circuit(setting, folder, claims, progress=True)
     seconds = json.loads(kept.read_text())["seconds"] if found else round(time.perf_counter() - start, 1)
     told = {"command": f"python fits/circuit.py {name}", "seconds": seconds}
     write(f"circuit_{name}", told | report.to_dict())
@@ -90,7 +100,7 @@ def write(name: str, result: dict[str, Any]) -> None:
 def main() -> None:
     """Make what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=[*MODELS, "null"])
+    parser.add_argument("what", choices=[*CONTEXTS, "null"])
     parser.add_argument("--runs", type=int, default=NULL_RUNS, help="of each null")
     options = parser.parse_args()
     if options.what == "null":

@@ -51,8 +51,8 @@ def claim_4(setting: Setting, known: Mapping[int, Claim], progress: bool = False
     Returns
     -------
     Claim
-        Components: mass on the labels, the readers' first-token attention, and the signal: adding the
-        difference of means at the place chosen on the other half.
+        Components: mass on the labels, the first reader's first-token attention, and the signal: adding the
+        difference of means at the place chosen on the other half. The other readers are in ``curves["openness"]``.
     """
     if why := lack_of_repeats(setting):
         return untested(4, "probability of the prompt's labels with a repeat minus without", why, *size(setting))
@@ -119,14 +119,15 @@ def _mass(found: dict[str, Openness], pairs: Contrast, seed: int) -> Component:
 
 
 def _sink(found: dict[str, Openness], pairs: Contrast, seed: int, gate: Gate) -> Component:
-    sink = {name: one.sink.mean(1) for name, one in found.items()}
-    names = ", ".join(f"L{layer}H{head}" for layer, head in gate.readers)
+    """Of the first reader alone: how many others are named depends on how many prompts there are."""
+    sink = {name: one.sink[:, 0] for name, one in found.items()}
+    layer, head = gate.readers[0]
     return _change(
         "first-token attention",
-        f"mean of {names}, without a repeat minus with one; control: relabelled minus with one",
+        f"of L{layer}H{head}, without a repeat minus with one; control: relabelled minus with one",
         sink["single"] - sink["repeated"],
         sink["relabelled"] - sink["repeated"],
-        float(found["repeated"].labels.mean()) / 10,
+        float(found["repeated"].labels[:, 0].mean()) / 10,
         pairs,
         seed,
     )

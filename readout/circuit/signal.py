@@ -31,7 +31,7 @@ MOST_READERS = 4
 FEWEST_DIRECTIONS = 20
 """Least number of random directions, and of shuffled ones."""
 LEAST_MOVE = 0.01
-# Readers' first-token attention that a repeat moves by less is not what the gate acts on.
+# First-token attention that a repeat moves by less is not what the gate acts on.
 LEAST_NORM = 1e-3
 # Of the direction's own norm.
 _CHUNK = 16
@@ -48,7 +48,7 @@ class Gate:
     ----------
     readers : the strongest first
     named : whether claim 3 named them; otherwise they are the heads of the widest gap
-    measured_by : the readers' mean first-token attention where a repeat moves it, otherwise the mass on the labels
+    measured_by : the first reader's first-token attention where a repeat moves it, otherwise the mass on the labels
     place, layer : where adding the direction opens most, entering the layer
     differences : float32 [prompts, width], residual stream with a repeat minus without, there, prompt by prompt
     """
@@ -84,8 +84,8 @@ class Gate:
         return _of_norm(signs @ self.differences.astype(np.float64) / n, self.direction)
 
     def opening(self, found: Openness) -> Float[np.ndarray, "*interventions prompts"]:
-        """What opening raises: minus the readers' mean first-token attention, or the mass on the labels."""
-        return found.mass if self.measured_by == "label mass" else -found.sink.mean(-1)
+        """What opening raises: minus the first reader's first-token attention, or the mass on the labels."""
+        return found.mass if self.measured_by == "label mass" else -found.sink[..., 0]
 
 
 def _of_norm(drawn: Float[np.ndarray, "draws width"], like: Float[np.ndarray, " width"]) -> np.ndarray:
@@ -128,7 +128,7 @@ def find_gate(setting: Setting, known: Mapping[int, Claim]) -> Gate:
         for place, at in PLACES.items()
     }
     closed, opened = watch_both(setting.model, pairs, readers)
-    sink = cluster_mean((closed.sink - opened.sink).mean(1), pairs.contexts)
+    sink = cluster_mean(closed.sink[:, 0] - opened.sink[:, 0], pairs.contexts)
     measured_by: MeasuredBy = "label mass"
     if sink.low > 0 and sink.value >= LEAST_MOVE:
         measured_by = "first-token attention"
