@@ -4,7 +4,8 @@
     python fits/icr.py tiny
 
 SmolLM2's stages, each resumed where it stopped: choose (cross-entropy's form, on development queries), main (three
-seeds, 500 items), controls (one seed), methods (one seed), layers (early, middle, all; no cached inputs, so slow).
+seeds, 500 items), controls (one seed), methods (one seed), layers (early, middle, all; no cached inputs, so slow), use
+(what the first seed's router uses of layers and heads, and its latency).
 What is read or trained stays in runs/fits/icr_smollm2 (not committed); the JSON and every method's answers are written
 after each method, and a clone goes on from them.
 """
@@ -27,7 +28,7 @@ from readout.icr.methods.beyond import GainGated, Gated, Shrunk
 from readout.icr.methods.routed import Routed, Variant
 from readout.icr.registry import BEYOND, REFERENCES, SEEDLESS, known_methods, make_method
 from readout.icr.router import RouterSettings
-from readout.icr.run import default_variant, evaluate, training_losses
+from readout.icr.run import LATENCY_LENGTHS, default_variant, evaluate, training_losses, use_of_router
 from readout.icr.scores import right_answers, summarise
 from readout.icr.study import Study, StudySettings, default_settings
 from readout.models import load_model
@@ -49,7 +50,7 @@ METHODS = ("task vectors", "icv", "lora on the head", "function vectors", "i2cl"
 LAYERS = ("icr, middle layers", "icr, early layers", "icr, all layers")
 ANSWERS = HERE / "icr_smollm2_answers.npz"
 RESULT = HERE / "icr_smollm2.json"
-STAGES = ("choose", "main", "controls", "methods", "layers")
+STAGES = ("choose", "main", "controls", "methods", "layers", "use")
 
 
 def variant(cross_entropy: str) -> Variant:
@@ -206,9 +207,12 @@ def main() -> None:
         main_stage(run, base)
     few = {"controls": CONTROLS, "methods": METHODS, "layers": LAYERS}
     for stage in STAGES[2 : last + 1]:
-        for name in few[stage]:
+        for name in few.get(stage, ()):
             run.add(name, base, (0,), run.study.settings.in_domain, FEW_ITEMS)
             run.add(name, base, (0,), run.study.settings.out_of_domain, FEW_ITEMS)
+    if STAGES[last] == "use":
+        kept = {key: run.kept[key] for key in ("routing", "latency") if key in run.kept}
+        run.told |= kept or use_of_router(run.study, base, SEEDS[0], LATENCY_LENGTHS)
     run.write()
     print(summarise(run.study.scores(run.right).to_dict()))
 

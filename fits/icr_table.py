@@ -1,16 +1,17 @@
-"""Tables of in-context routing for the README, from fits/icr_smollm2.json and fits/icr_tiny.json.
+"""All tables of in-context routing, from fits/icr_smollm2.json and fits/icr_tiny.json.
 
 python fits/icr_table.py [--write]
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pages import HERE, load, markers, print_or_write, shown, table
 
 RESULTS = {"icr_smollm2": "SmolLM2-135M", "icr_tiny": "the built-in model"}
-BETWEEN = markers("in-context routing", "icr_table.py")
+MARKERS = markers("in-context routing", "icr_table.py")
 
 
 def points(estimate: dict[str, Any] | None) -> str:
@@ -20,20 +21,23 @@ def points(estimate: dict[str, Any] | None) -> str:
     return shown({key: None if estimate[key] is None else 100 * estimate[key] for key in ("value", "low", "high")}, 1)
 
 
-def accuracies(result: dict[str, Any]) -> str:
-    """A row a method: accuracy on each set in percent, averages against zero-shot in points, collapses."""
+def accuracies(result: dict[str, Any], methods: Sequence[str] = ()) -> str:
+    """A row a method: accuracy on each set in percent, averages in points, collapses; of all methods or of these."""
     names = list(result["groups"])
     head = ["method (seeds)", *(f"{name} ({result['groups'][name]})" for name in names)]
-    head += ["in-domain - zero-shot", "near and far - zero-shot", "collapses (significant)"]
+    head += ["in-domain - zero-shot", "ICR - this, in-domain", "near and far - zero-shot", "collapses (significant)"]
     rows = []
-    for method, own in result["methods"].items():
+    for method in methods or result["methods"]:
+        own = result["methods"][method]
         cells = [f"{100 * own['sets'][one]['accuracy']['value']:.1f}" if one in own["sets"] else "-" for one in names]
-        gains = [
-            points(own["averages"].get(group, {}).get("difference")) if method != "zero-shot" else "-"
-            for group in ("in-domain", "out")
+        cells += [
+            points(own["averages"].get(group, {}).get(what))
+            for group, what in (("in-domain", "difference"), ("in-domain", "icr minus this"), ("out", "difference"))
         ]
+        if method == "zero-shot":
+            cells[-3] = cells[-1] = "-"
         collapses = "-" if method == "zero-shot" else f"{own['collapse_raw']} ({own['collapse_significant']})"
-        rows.append([f"{method} ({own['seeds']})", *cells, *gains, collapses])
+        rows.append([f"{method} ({own['seeds']})", *cells, collapses])
     return table(head, rows)
 
 
@@ -63,4 +67,4 @@ def made() -> str:
 
 
 if __name__ == "__main__":
-    print_or_write(made, BETWEEN)
+    print_or_write(made, MARKERS)

@@ -100,18 +100,41 @@ def evaluate(
         "training": training_losses(study, list(right), seeds),
     }
     if "icr" in right:
-        method = Routed("icr", variant)
-        method.fit(study.ground(seeds[0]))
-        names = (*study.settings.in_domain, *study.settings.out_of_domain)
-        used = importance_of(method, {name: study.test(name) for name in names})
-        assert method.carrier is not None
-        result["routing"] = {
+        result |= use_of_router(study, variant, seeds[0], latency)
+    return result
+
+
+def use_of_router(study: Study, variant: Variant, seed: int = 0, latency: Sequence[int] = ()) -> dict[str, Any]:
+    """What a trained router uses on each data set, and what it costs.
+
+    Parameters
+    ----------
+    study, variant
+    seed : int
+        Of the router, trained if it is not there.
+    latency : sequence of int
+        Numbers of tokens at which routed and plain passes are timed.
+
+    Returns
+    -------
+    dict
+        ``routing`` (routed layers, and by data set their importance and the heads' gates) and, where lengths are given,
+        ``latency``.
+    """
+    method = Routed("icr", variant)
+    method.fit(study.ground(seed))
+    names = (*study.settings.in_domain, *study.settings.out_of_domain)
+    used = importance_of(method, {name: study.test(name) for name in names})
+    assert method.carrier is not None
+    told: dict[str, Any] = {
+        "routing": {
             "layers": list(method.carrier.layers),
             "sets": {name: one.to_dict() for name, one in used.items()},
         }
-        if latency:
-            result["latency"] = _latency(study, method, latency)
-    return result
+    }
+    if latency:
+        told["latency"] = _latency(study, method, latency)
+    return told
 
 
 def _latency(study: Study, method: Routed, lengths: Sequence[int]) -> list[dict[str, Any]]:
