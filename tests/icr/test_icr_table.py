@@ -13,7 +13,8 @@ def test_a_methods_row_has_its_accuracies_gain_and_collapses() -> None:
     gain = own["averages"]["in-domain"]["difference"]
     low, high = 100 * gain["low"], 100 * gain["high"]
     assert cells[6] == f"{100 * gain['value']:.1f} [{low:.1f}, {high:.1f}]"
-    assert cells[8] == f"{own['collapse_raw']} ({own['collapse_significant']})"
+    assert cells[7] == "-"  # routing minus itself
+    assert cells[9] == f"{own['collapse_raw']} ({own['collapse_significant']})"
 
 
 def test_recovery_has_a_column_only_where_few_shot_is_significantly_better() -> None:
