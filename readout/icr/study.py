@@ -127,7 +127,7 @@ class Study:
     ----------
     model : LanguageModel
     settings : StudySettings
-    folder : Path
+    folder : str or Path
         Gets ``cache/`` (queries, directions), ``seed-N/`` (trained methods) and ``answers/``.
     seeds : sequence of int
         All seeds of the study: test queries must share no text with any seed's training queries.
@@ -144,11 +144,11 @@ class Study:
         self,
         model: LanguageModel,
         settings: StudySettings,
-        folder: Path,
+        folder: str | Path,
         seeds: Sequence[int] = (0, 1, 2),
         progress: bool = False,
     ) -> None:
-        self.model, self.settings, self.folder = model, settings, folder
+        self.model, self.settings, self.folder = model, settings, Path(folder)
         self.seeds, self.progress = tuple(seeds), progress
         self.layer = third(settings.layers, len(model.wiring.attentions))[0]
         self._claim()
