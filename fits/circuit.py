@@ -2,8 +2,8 @@
 
     python fits/circuit.py tiny          all claims on the built-in model
     python fits/circuit.py smollm2       all claims on SmolLM2-135M
-    python fits/circuit.py smollm2_fresh, smollm2_short
-                                         the gate again, on other prompts, and on other prompts of two shots a class
+    python fits/circuit.py smollm2_2_shots, smollm2_4_shots, smollm2_8_shots
+                                         the gate again, on other prompts
     python fits/circuit.py null          random weights, and permuted labels: how often a claim comes out true
 
 Folders of the runs stay in runs/fits (not committed), so a stopped call goes on where it stopped.
@@ -29,7 +29,7 @@ from readout.training.model import build_model
 from readout.training.presets import TINY
 from readout.training.tokenizer import build_tokenizer
 
-CONTEXTS = {"tiny": 32, "smollm2": 96, "smollm2_fresh": 96, "smollm2_short": 96}
+CONTEXTS = {"tiny": 32, "smollm2": 96} | {f"smollm2_{shots}_shots": 96 for shots in (2, 4, 8)}
 """Half to choose and half to test; the larger model's effects are smaller and it has many more heads."""
 GATE = (3, 4, 6)
 """Claims tested again: how the gate is measured was settled after its first run on 96 contexts, hence other prompts."""
@@ -44,9 +44,8 @@ def regenerate(name: str) -> CircuitReport:
     found = (folder / "circuit.json").exists() and kept.exists()
     model = load_model("tiny" if name == "tiny" else "smollm2-135m", device="cpu")
     distribution, claims = default_distribution("synthetic" if name == "tiny" else "words"), tuple(ORDER)
-    if name in ("smollm2_fresh", "smollm2_short"):
-        shots = 2 if name == "smollm2_short" else distribution.shots
-        distribution, claims = replace(distribution, seed=FRESH_SEED, shots=shots), GATE
+    if name.endswith("_shots"):
+        distribution, claims = replace(distribution, seed=FRESH_SEED, shots=int(name.split("_")[1])), GATE
     setting = make_setting(model, distribution, CONTEXTS[name], seed=distribution.seed)
     report = run_circuit(setting, folder, claims, progress=True)
     seconds = json.loads(kept.read_text())["seconds"] if found else round(time.perf_counter() - start, 1)
