@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ def writable_folder(path: str | Path) -> Path:
     Raises
     ------
     ReadoutError
-        If it is a file, or cannot be made or written to.
+        If it is a file or a URL, or cannot be made or written to.
     """
-    path = Path(path)
+    path = _local(path)
     if path.exists() and not path.is_dir():
         raise ReadoutError(f"{path} is a file: give a folder to write to")
     try:
@@ -36,13 +37,23 @@ def writable_file(path: str | Path) -> Path:
     Raises
     ------
     ReadoutError
-        If it is a folder, or its folder cannot be written to.
+        If it is a folder or a URL, or its folder cannot be written to.
     """
-    path = Path(path)
+    path = _local(path)
     if path.is_dir():
         raise ReadoutError(f"{path} is a folder: give a file to write")
     writable_folder(path.parent)
     return path
+
+
+def _local(path: str | Path) -> Path:
+    # A Path has made one slash of a URL's two.
+    if re.match(r"[a-z][a-z0-9+.-]+:/", str(path)):
+        raise ReadoutError(
+            f"{path} is a URL: results and figures are written to a local folder, only records are kept at URLs "
+            "(readout extract)"
+        )
+    return Path(path)
 
 
 def write_text(path: str | Path, text: str) -> None:

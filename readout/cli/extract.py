@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,7 +12,7 @@ from readout.cli.options import distribution_from, distribution_options, load, m
 @click.command("extract")
 @model_options
 @distribution_options()
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="folder of the record (zarr)")
+@click.option("--out", type=click.Path(), required=True, help="folder or URL (s3://, gs://) of the record (zarr)")
 @click.option(
     "--residual-layers",
     default="",
@@ -22,18 +21,18 @@ from readout.cli.options import distribution_from, distribution_options, load, m
 @click.option("--label-residuals", is_flag=True, help="keep it at the labels too")
 @click.option("--blind", is_flag=True, help="keep it of a second pass too, in which nobody attends to labels")
 @click.option("--quiet", is_flag=True, help="no progress bar")
-def command(out: Path, residual_layers: str, label_residuals: bool, blind: bool, quiet: bool, **options: Any) -> None:
+def command(out: str, residual_layers: str, label_residuals: bool, blind: bool, quiet: bool, **options: Any) -> None:
     """Record attention, label probabilities and direct effects; run again to go on after a stop.
 
     \b
     readout extract --model smollm2-135m --task words --shots 8 --out runs/words.zarr
     """
-    from readout.files import writable_folder
     from readout.records import ExtractionOptions, extract, middle_layers
+    from readout.records.places import writable_place
 
     distribution = distribution_from(options)
     layers = () if residual_layers == "middle" else whole_numbers(residual_layers, "residual-layers")
-    writable_folder(out)
+    writable_place(out)
     distribution.load()  # bad input is found before the model is loaded
     model = load(options)
     if residual_layers == "middle":

@@ -9,7 +9,7 @@ import click
 
 
 @click.command("fit")
-@click.argument("record", type=click.Path(path_type=Path))
+@click.argument("record", type=click.Path())
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="JSON file to write")
 @click.option(
     "--link",
@@ -36,7 +36,7 @@ import click
 @click.pass_context
 def command(
     context: click.Context,
-    record: Path,
+    record: str,
     out: Path,
     links: tuple[str, ...],
     match: Any,
@@ -44,7 +44,7 @@ def command(
     strict: bool,
     as_json: bool,
 ) -> None:
-    """Measure behaviour, choose readers and link, and fit two constants a head to RECORD.
+    """Measure behaviour, choose readers and link, and fit two constants a head to RECORD, a folder or a URL.
 
     \b
     readout fit runs/words.zarr --out runs/words-fit.json

@@ -10,16 +10,17 @@ import click
 
 @click.command("validate")
 @click.argument("fit", type=click.Path(path_type=Path))
-@click.option("--record", type=click.Path(path_type=Path), required=True, help="the record that FIT was fitted to")
-@click.option("--target", type=click.Path(path_type=Path), required=True, help="the held-out record")
-@click.option("--replicate", type=click.Path(path_type=Path), default=None, help="the target drawn again")
+@click.option("--record", type=click.Path(), required=True, help="the record that FIT was fitted to")
+@click.option("--target", type=click.Path(), required=True, help="the held-out record")
+@click.option("--replicate", type=click.Path(), default=None, help="the target drawn again")
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="write report.json and figures here")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="seed of bootstrap and controls")
 @click.option("--json", "as_json", is_flag=True, help="print the report as JSON and nothing else")
 def command(
-    fit: Path, record: Path, target: Path, replicate: Path | None, out: Path | None, seed: int, as_json: bool
+    fit: Path, record: str, target: str, replicate: str | None, out: Path | None, seed: int, as_json: bool
 ) -> None:
     """Predict the target record with FIT, a file written by readout fit; nothing is fitted to the target.
+    Records are folders or URLs.
 
     \b
     readout validate runs/words-fit.json --record runs/words.zarr --target runs/other.zarr

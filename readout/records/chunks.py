@@ -7,7 +7,6 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from readout.models.packing import pack, packed_length
 from readout.prompts import PromptDistribution, TokenizedPrompt, tokenize
 from readout.records.batching import Batches, Row, first_tokens
 from readout.records.options import ExtractionOptions
+from readout.records.places import Place
 from readout.records.schema import DIMS
 from readout.records.store import RecordStore
 
@@ -82,7 +82,7 @@ class Chunks:
         """Prompts of a chunk; the last one may have fewer."""
         return min(self.chunk_prompts, len(self.prompts) - chunk * self.chunk_prompts)
 
-    def store(self, path: Path | None) -> RecordStore:
+    def store(self, place: Place | None) -> RecordStore:
         heads = np.array(self.model.heads, np.int32)
         layers = np.array(self.options.residual_layers, np.int32)
         variables = list(_ALWAYS)
@@ -120,7 +120,7 @@ class Chunks:
             "width": self.width,
         }
         chunk = {"prompt": self.chunk_prompts, "context_row": self.chunk_contexts}
-        return RecordStore(path, sizes, chunk, specification, attributes, coordinates, tuple(variables))
+        return RecordStore(place, sizes, chunk, specification, attributes, coordinates, tuple(variables))
 
     def read(self, chunks: range) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
         """Each chunk with its arrays: what the prompts are, and what the model did."""

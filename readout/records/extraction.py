@@ -11,6 +11,7 @@ from readout.models.language_model import LanguageModel
 from readout.prompts import PromptDistribution
 from readout.records.chunks import Chunks
 from readout.records.options import ExtractionOptions
+from readout.records.places import writable_place
 
 
 def extract(
@@ -26,8 +27,9 @@ def extract(
     ----------
     model : a loaded model with its tokenizer
     distribution : the prompts
-    out : folder of the zarr store; None keeps the record in memory. A store of the same specification is gone on
-        with, and ends with the same bytes as one that was never stopped.
+    out : folder of the zarr store, or a URL that fsspec knows (s3://, gs://, memory://, file://); None keeps the
+        record in memory. A store of the same specification is gone on with, and ends with the same bytes as one that
+        was never stopped.
     options : what to read
     progress : show a bar with rate and time left
 
@@ -40,10 +42,10 @@ def extract(
     PromptError
         If a label is not one distinct token, or a prompt is longer than the model's context.
     RecordError
-        If ``out`` holds something else.
+        If ``out`` holds something else, cannot be reached, or needs a package that is not installed.
     """
     chunks = Chunks(model, distribution, options or ExtractionOptions())
-    store = chunks.store(None if out is None else Path(out))
+    store = chunks.store(None if out is None else writable_place(out))
     missing = set(store.missing())
     total, left = len(chunks.prompts), sum(chunks.size_of(chunk) for chunk in missing)
     with tqdm(total=total, initial=total - left, unit="prompt", desc="extract", disable=not progress) as bar:

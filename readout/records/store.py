@@ -16,7 +16,7 @@ import xarray as xr
 import zarr
 
 from readout.errors import RecordError
-from readout.files import writable_folder
+from readout.records.places import Place, is_empty, is_there, open_store, place_of
 from readout.records.schema import DIMS, FLOATS, check_record
 
 WRITTEN = "chunk_written"
@@ -24,11 +24,11 @@ FORMAT = 1
 
 
 class RecordStore:
-    """A record on disk (or in memory) that is written a chunk at a time.
+    """A record on disk, at a URL or in memory that is written a chunk at a time.
 
     Parameters
     ----------
-    path : folder of the zarr store, or None for memory
+    place : folder or URL of the zarr store, or None for memory
     sizes : length of every dimension
     chunk : length of a chunk along the dimensions that grow: prompts, and context rows
     specification : what the record is of; resuming needs the very same
@@ -43,7 +43,7 @@ class RecordStore:
 
     def __init__(
         self,
-        path: Path | None,
+        place: Place | None,
         sizes: Mapping[str, int],
         chunk: Mapping[str, int],
         specification: Mapping[str, Any],
@@ -51,11 +51,11 @@ class RecordStore:
         coordinates: Mapping[str, tuple[str, np.ndarray]],
         variables: tuple[str, ...],
     ) -> None:
-        self._store: Any = zarr.storage.MemoryStore() if path is None else zarr.storage.LocalStore(path)
+        self._store: Any = zarr.storage.MemoryStore() if place is None else open_store(place)
         self._sizes, self._chunk = dict(sizes), dict(chunk)
         self._variables = variables
         text = json.dumps(dict(specification), sort_keys=True)
-        group = None if path is None else _begun(path, text)
+        group = None if place is None else _begun(place, self._store, text)
         self._group = group or self._create(text, dict(attributes), coordinates)
 
     def _create(
@@ -103,20 +103,22 @@ class RecordStore:
         return _dataset(self._store, "record")
 
 
-def open_record(path: str | Path) -> xr.Dataset:
+def open_record(where: str | Path) -> xr.Dataset:
     """Open a finished record.
+
+    Parameters
+    ----------
+    where : folder of the record, or a URL that fsspec knows (s3://, gs://, memory://, file://)
 
     Raises
     ------
     RecordError
         If there is none, it is unfinished, or it is corrupt.
     """
-    path = Path(path)
-    if path.is_file():
-        raise RecordError(f"{path} is a file: a record is a folder, written by readout extract")
-    if not path.is_dir():
-        raise RecordError(f"{path} does not exist: give the folder of a record written by readout extract")
-    return _dataset(zarr.storage.LocalStore(path, read_only=True), str(path))
+    place = place_of(where)
+    if not is_there(place):
+        raise RecordError(f"{place} does not exist: give the folder of a record written by readout extract")
+    return _dataset(open_store(place, read_only=True), str(place))
 
 
 def _dataset(store: Any, where: str) -> xr.Dataset:
@@ -138,25 +140,24 @@ def _dataset(store: Any, where: str) -> xr.Dataset:
     return check_record(record.drop_vars(WRITTEN).set_coords(coordinates), where)
 
 
-def _begun(path: Path, specification: str) -> zarr.Group | None:
+def _begun(place: Place, store: Any, specification: str) -> zarr.Group | None:
     """The store that is there to be gone on with; None where one is to be begun."""
-    writable_folder(path)
-    if all(file.name.endswith(".partial") for file in path.iterdir()):
+    if is_empty(place):
         return None
     try:
-        group = zarr.open_group(str(path), mode="r+")
+        group = zarr.open_group(store, mode="r+")
         found, ours = group.attrs.get("specification"), group.attrs.get("format") == FORMAT
     except Exception as error:
-        raise RecordError(f"{path} holds something that is not a record ({error}): give another folder") from error
+        raise RecordError(f"{place} holds something that is not a record ({error}): give another folder") from error
     if found is None and ours:
         return None
     if found is None:
-        raise RecordError(f"{path} holds something that is not a record: delete it, or give another folder")
+        raise RecordError(f"{place} holds something that is not a record: delete it, or give another folder")
     if _known(str(found)) != json.loads(specification):
         told = _difference(str(found), specification)
         hint = "; readout run sets residual_layers by --match" if "residual_layers" in told else ""
         raise RecordError(
-            f"{path} holds a record of another specification ({told}{hint}): give another folder, or delete it"
+            f"{place} holds a record of another specification ({told}{hint}): give another folder, or delete it"
         )
     return group
 
