@@ -12,7 +12,7 @@ import xarray as xr
 from fsspec.implementations.local import LocalFileSystem
 
 import readout.cli
-from readout.errors import RecordError, ReadoutError
+from readout.errors import ReadoutError, RecordError
 from readout.files import writable_file, writable_folder
 from readout.models import LanguageModel
 from readout.prompts import PromptDistribution
