@@ -51,7 +51,7 @@ _HELP = {
     "class_half": "all, a or b: disjoint halves of the task's classes",
     "text_half": "all, a or b: disjoint halves of each class's texts",
     "shots": "demonstrations per class: 4, or 1,3,5, or a mixture 8,8/4,12",
-    "labels": "words, letters, names, nonsense, own, or swapped",
+    "labels": "words, letters, names, nonsense, own, swapped, or flipped",
     "label_half": "all, a or b: disjoint halves of the label pool",
     "order": "shuffled, grouped, or alternating",
     "template": "with {text} and {label}; \\n stands for a line break",

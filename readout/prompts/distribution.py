@@ -56,7 +56,8 @@ class PromptDistribution:
         one. Lists of a mixture may be shorter than `classes`: such a context has fewer classes. A list is not all 0.
     labels
         The pool that labels are drawn from ("words", "letters", "names", "nonsense"), "own" for the classes'
-        own names, "swapped" for these names with no class keeping its own.
+        own names, "swapped" for these names with no class keeping its own, "flipped" for own names in half of the
+        contexts (by chance) and swapped ones in the others.
     label_half
         "a" and "b" are disjoint halves of the pool.
     order
@@ -90,7 +91,7 @@ class PromptDistribution:
     class_half: Half = "all"
     text_half: Half = "all"
     shots: Shots = 4
-    labels: Literal["words", "letters", "names", "nonsense", "own", "swapped"] = "words"
+    labels: Literal["words", "letters", "names", "nonsense", "own", "swapped", "flipped"] = "words"
     label_half: Half = "all"
     order: Literal["shuffled", "grouped", "alternating"] = "shuffled"
     template: str = ""

@@ -10,7 +10,7 @@ from readout.errors import PromptError
 from readout.prompts.draws import Draws
 
 POOLS: Final = ("words", "letters", "names", "nonsense")
-OWN: Final = ("own", "swapped")
+OWN: Final = ("own", "swapped", "flipped")
 HALVES: Final = ("all", "a", "b")
 
 
@@ -50,7 +50,7 @@ def label_pool(name: str, which: str = "all") -> tuple[str, ...]:
         When there is no such pool.
     """
     if name not in POOLS:
-        raise PromptError(f"no label pool {name!r}; known are {', '.join(POOLS)}, and own, swapped")
+        raise PromptError(f"no label pool {name!r}; known are {', '.join(POOLS)}, and {', '.join(OWN)}")
     return half(_pools()[name], which)
 
 
@@ -65,7 +65,7 @@ def assign_labels(draws: Draws, classes: Sequence[str], labels: str, which: str 
         The context's classes.
     labels
         A pool's name; "own" for the classes' own names; "swapped" for these names deranged, so that no class
-        keeps its own.
+        keeps its own; "flipped" for own or swapped names, each context with equal chance.
     which
         Half of the pool.
 
@@ -74,6 +74,8 @@ def assign_labels(draws: Draws, classes: Sequence[str], labels: str, which: str 
     tuple of str
         One label for each class, all different.
     """
+    if labels == "flipped":
+        labels = draws.choice(("own", "swapped"))
     if labels == "own":
         return tuple(classes)
     if labels == "swapped":

@@ -63,7 +63,7 @@ def test_prompts_come_in_order_of_context_and_share_its_demonstrations():
     shots=st.integers(0, 9),
     queries=st.integers(1, 5),
     order=st.sampled_from(["shuffled", "grouped", "alternating"]),
-    labels=st.sampled_from(["words", "letters", "names", "nonsense", "own", "swapped"]),
+    labels=st.sampled_from(["words", "letters", "names", "nonsense", "own", "swapped", "flipped"]),
     half=st.sampled_from(["all", "a", "b"]),
     seed=st.integers(0, 2**70),
 )
@@ -168,6 +168,15 @@ def test_own_labels_are_the_class_names_and_swapped_ones_never_are():
     assert set(turns) == {1, 2}
 
 
+def test_flipped_labels_are_own_names_in_about_half_of_the_contexts_and_swapped_in_the_others():
+    prompts = PromptDistribution(labels="flipped", classes=2, shots=2, queries=2, size=200).prompts()
+    kept = {p.context: p.labels == p.label_classes for p in prompts}
+    assert all((p.labels == p.label_classes) == kept[p.context] for p in prompts)
+    assert all(p.labels in (p.label_classes, p.label_classes[::-1]) for p in prompts)
+    # a fair coin leaves 72 to 128 of 200 in all but one of 10,000 draws
+    assert 72 <= sum(kept.values()) <= 128
+
+
 def test_no_demonstrations_leave_the_query_and_its_candidate_labels():
     prompt = PromptDistribution(shots=0, classes=3).prompts()[0]
     assert prompt.demonstrations == ()
@@ -217,7 +226,7 @@ def test_the_summary_fits_a_screen_and_names_what_matters():
         ({"shots": (4, 2, 1)}, "shots names 3 counts for 2 classes"),
         ({"shots": ((4, 2), (1, 1, 1))}, "a list in shots has 3 counts; with classes=2 give 2 to 2"),
         ({"shots": ((4, 2), 3)}, "shots must be"),
-        ({"labels": "colors"}, "labels must be one of words, letters, names, nonsense, own, swapped"),
+        ({"labels": "colors"}, "labels must be one of words, letters, names, nonsense, own, swapped, flipped"),
         ({"labels": ["words"]}, "labels must be one of"),
         ({"order": "random"}, "order must be one of"),
         ({"class_half": "c"}, r"class_half must be one of all, a, b, got 'c' \(--class-half\)"),
