@@ -23,3 +23,7 @@ class FitError(ReadoutError):
 
 class InterventionError(ReadoutError):
     """An intervention that does not fit the model or the prompts."""
+
+
+class ClusterError(ReadoutError):
+    """Workers that cannot be started, or die again and again."""
